@@ -1,9 +1,9 @@
 """What the proxy is built from: listeners, upstreams, limits and routes, as pydantic models.
 
-Owns the YAML vocabulary of the edge. Models are strict and frozen, and validated from JSON (``model_validate_json``), so
-that a list becomes a tuple and nothing else is coerced; the appliance turns YAML into JSON and problems into line numbers.
-Defaults are plain numbers in SI units, input carries its unit (see ``proxy.units``). Knows nothing of sockets or files: a
-path is a name under which the worker is handed the bytes (``Materials``).
+Owns the YAML vocabulary of the edge. Models are strict and frozen, and validated from JSON (``model_validate_json``),
+so that a list becomes a tuple and nothing else is coerced; the appliance turns YAML into JSON and problems into line
+numbers. Defaults are plain numbers in SI units, input carries its unit (see ``proxy.units``). Knows nothing of sockets
+or files: a path is a name under which the worker is handed the bytes (``Materials``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Table(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", validate_default=False)
 
 
-#: A path to a file that must exist and be readable at ``check``. The marker in the metadata is how the appliance finds it.
+#: A path to a file that must be readable at ``check``. The marker in the metadata is how the appliance finds it.
 MaterialPath = Annotated[str, Field(min_length=1, json_schema_extra={"headrace": "material"})]
 
 

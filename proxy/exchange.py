@@ -1,7 +1,7 @@
 """One request's facts, and how it ended: what policies, routing and forwarding know of each other.
 
-Owns no behaviour. An Exchange is filled from the top down: the front sets what the client sent, the router the route, the
-policies the identity, forwarding the times. ``now`` is monotonic seconds everywhere; ``wall_at`` is the wall clock at
+Owns no behaviour. An Exchange is filled from the top down: the front sets what the client sent, the router the route,
+the policies the identity, forwarding the times. ``now`` is monotonic seconds everywhere; ``wall_at`` is the wall clock at
 ``started_at``, for the few fields that carry dates.
 """
 
@@ -22,7 +22,7 @@ RawHeaders = Sequence[tuple[bytes, bytes]]
 class Head:
     """The head of an answer, on its way to the client. Framing fields are the sink's: it re-makes them.
 
-    headers: names and values as bytes, names as they will be sent, no CR, LF or NUL. Hop-by-hop fields are gone already.
+    headers: names and values as bytes, as they will be sent, no CR, LF or NUL; hop-by-hop fields are gone already.
     content_length: bytes of the body if known; None means chunked (or close-delimited to an HTTP/1.0 client).
     """
 
@@ -41,7 +41,7 @@ class Head:
 
 @dataclass(slots=True, frozen=True)
 class Reply:
-    """An answer made here, body included. Refusals are made by ``proxy.errors.refuse``, which knows the route's shape."""
+    """An answer made here, body included. ``proxy.errors.refuse`` makes refusals: it knows the route's shape."""
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...] = ()

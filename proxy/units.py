@@ -90,18 +90,11 @@ def _text(pattern: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": pattern})
 
 
-Duration = Annotated[
-    float,
-    BeforeValidator(parse_duration),
-    PlainSerializer(spell_duration, when_used="json"),
-    _text("NUMBER us|ms|s|m|h|d"),
-]
-Size = Annotated[
-    int, BeforeValidator(parse_size), PlainSerializer(spell_size, when_used="json"), _text("NUMBER B|KiB|MiB|GiB")
-]
-Percent = Annotated[
-    float, BeforeValidator(parse_percent), PlainSerializer(spell_percent, when_used="json"), _text("NUMBER%")
-]
-RateText = Annotated[
-    Rate, PlainValidator(parse_rate), PlainSerializer(spell_rate, when_used="json"), _text("COUNT/s|min|h|day")
-]
+def _spelt(spell: Any) -> PlainSerializer:
+    return PlainSerializer(spell, when_used="json")
+
+
+Duration = Annotated[float, BeforeValidator(parse_duration), _spelt(spell_duration), _text("NUMBER us|ms|s|m|h|d")]
+Size = Annotated[int, BeforeValidator(parse_size), _spelt(spell_size), _text("NUMBER B|KiB|MiB|GiB")]
+Percent = Annotated[float, BeforeValidator(parse_percent), _spelt(spell_percent), _text("NUMBER%")]
+RateText = Annotated[Rate, PlainValidator(parse_rate), _spelt(spell_rate), _text("COUNT/s|min|h|day")]

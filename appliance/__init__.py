@@ -1,0 +1,1 @@
+"""The appliance: configuration, supervisor, children, command line."""
