@@ -1,1 +1,1 @@
-"""The local engine: models on ONNX Runtime behind plain HTTP on a unix socket. Imports neither the proxy nor the appliance."""
+"""The local engine: models on ONNX Runtime behind HTTP on a unix socket. Imports neither proxy nor appliance."""

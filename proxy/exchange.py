@@ -1,8 +1,8 @@
 """One request's facts, and how it ended: what policies, routing and forwarding know of each other.
 
 Owns no behaviour. An Exchange is filled from the top down: the front sets what the client sent, the router the route,
-the policies the identity, forwarding the times. ``now`` is monotonic seconds everywhere; ``wall_at`` is the wall clock at
-``started_at``, for the few fields that carry dates.
+the policies the identity, forwarding the times. ``now`` is monotonic seconds everywhere; ``wall_at`` is the wall clock
+at ``started_at``, for the few fields that carry dates.
 """
 
 from __future__ import annotations
