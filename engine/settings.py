@@ -1,0 +1,59 @@
+"""What the engine is started with: frozen, in SI units, and the same on both sides of the control channel.
+
+Owns the defaults of a model's serving options and their JSON form. Knows nothing of YAML: the appliance makes these
+from the ``models:`` table, ``python -m engine`` from its arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """How one model folder is served. Options of the other kind of model are ignored."""
+
+    name: str  # what a request says in "model"
+    path: str  # the model folder
+    max_queue: int = 128  # requests that may wait for a place; beyond it: 503 with Retry-After
+    slots: int = 16  # chat: sequences that run at once
+    context: int | None = None  # chat: tokens per slot; None: what the model was trained for
+    max_stall_s: float = 0.1  # chat: what other work on the device may add to a decode step
+    max_batch: int = 16  # embedding: rows per run
+    window_s: float = 0.0  # embedding: how long the first waiting job may wait for others
+
+    def __post_init__(self) -> None:
+        for name in ("slots", "max_queue", "max_batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"model {self.name!r}: {name} must be at least 1")
+        if self.max_stall_s <= 0 or self.window_s < 0:
+            raise ValueError(f"model {self.name!r}: max_stall_s must be above 0 and window_s not below 0")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """One engine process: where it listens and what it serves."""
+
+    socket_path: str  # unix socket; shorter than 107 bytes
+    models: tuple[ModelSettings, ...]
+    threads: int = 0  # of the runtime, for one run; 0: one per usable core
+    hang_s: float = 30.0  # a run of the device longer than this means that the runner hangs
+    max_body_bytes: int = 8 << 20  # of a request body; beyond it: 413
+
+    def __post_init__(self) -> None:
+        names = [model.name for model in self.models]
+        if len(set(names)) != len(names):
+            raise ValueError(f"two models share a name: {', '.join(sorted(names))}")
+        if len(self.socket_path.encode()) > 106:
+            raise ValueError(f"{self.socket_path}: a unix socket's path must be shorter than 107 bytes")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, for the control channel."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> EngineSettings:
+        """The settings that ``to_json`` gave. Raises TypeError on an unknown key, ValueError on a bad value."""
+        return cls(**{**value, "models": tuple(ModelSettings(**model) for model in value["models"])})
