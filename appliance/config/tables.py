@@ -1,0 +1,107 @@
+"""The whole configuration file as tables: the appliance's own keys around the edge's vocabulary of ``proxy.config``.
+
+Owns what the keys are called, their units, defaults and bounds; conf/headrace.yaml shows every one of them. Knows
+nothing of files: whether a path exists is found out by ``appliance.config.materials``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from proxy.config import Address, Defaults, Limit, Listener, Table, Upstream
+from proxy.config_routes import Route
+from proxy.units import Duration, Size
+
+Auto = Literal["auto"]
+Count = Annotated[int, Field(ge=1)]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}")
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(f"{value!r} is not a name; write 1 to 100 letters, digits, and . _ : / - after the first")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+
+
+class Secret(Table):
+    """Where a secret's value comes from: the contents of a file, less its last line break, or a variable."""
+
+    file: Annotated[str, Field(min_length=1)] | None = None
+    env: Annotated[str, Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Secret:
+        if (self.file is None) == (self.env is None):
+            raise ValueError("expected exactly one of `file: PATH` and `env: VARIABLE`")
+        return self
+
+
+class Admin(Table):
+    address: Address | None = "127.0.0.1:9180"  # /metrics and /health, loopback only; null: none
+
+
+class Log(Table):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    access: Annotated[str, Field(min_length=1)] = "stderr"  # stderr, off, or a file to append to
+
+
+class Batching(Table):
+    """How an embedding model gathers jobs: at once when the device is free, else with what queued meanwhile."""
+
+    max_batch: Annotated[int, Field(ge=1, le=1024)] = 16
+    window: Duration = 0.0  # how long the first waiting job may wait for others
+
+
+class Model(Table):
+    path: Annotated[str, Field(min_length=1)]  # a model folder
+    queue: Count = 128  # requests that may wait for a place; beyond it 503
+    slots: Annotated[int, Field(ge=1, le=1024)] = 16  # chat: sequences that run at once
+    context: Count | None = None  # chat: tokens per slot; null: what the model was trained for
+    max_stall: Duration = 0.1  # chat: what other work may add to a decode step
+    batching: Batching = Batching()  # embedding
+
+
+class Models(Table):
+    """Options of the engine, and beside them each model under its name, as requests call it."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Model]
+
+    threads: Count | Auto = "auto"  # of one run on the device; auto: one per usable core
+    hang: Duration = 30.0  # a run longer than this means that the engine hangs: it is replaced
+    max_body: Size = 8 << 20  # of a request to the engine
+
+    @model_validator(mode="after")
+    def _names(self) -> Models:
+        for name in self.by_name:
+            _name(name)
+        return self
+
+    @property
+    def by_name(self) -> dict[str, Model]:
+        return self.__pydantic_extra__
+
+
+class HeadraceConfig(Table):
+    """The file. Every key but ``listeners`` may be left out."""
+
+    include: tuple[str, ...] = ()
+    defaults: Defaults = Defaults()
+    secrets: dict[Name, Secret] = {}
+    runtime_dir: Annotated[str, Field(min_length=1)] | None = None
+    drain: Duration = 30.0
+    workers: Annotated[int, Field(ge=1, le=256)] | Auto = "auto"
+    admin: Admin = Admin()
+    log: Log = Log()
+    listeners: Annotated[tuple[Listener, ...], Field(min_length=1)]
+    models: Models = Models()
+    upstreams: dict[Name, Upstream] = {}
+    limits: dict[Name, Limit] = {}
+    routes: tuple[Route, ...] = ()

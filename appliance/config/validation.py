@@ -1,0 +1,111 @@
+"""Data against the tables: every error of pydantic as a problem with its place, its key and what was expected.
+
+Owns the wording. Pydantic's locations name union members and dictionary keys too; here they are walked along the data,
+so that what remains is the path the operator wrote.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from appliance.config.document import Document
+from appliance.config.problems import ConfigurationError, Loc, Place, Problem, problem_at
+from appliance.config.schema import keys_at
+
+M = TypeVar("M", bound=BaseModel)
+
+_EXPECTED = {
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "dict_type": "a table",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+}
+_SECRET_KEYS = frozenset({"secrets", "key", "secret"})
+
+
+def validate(model: type[M], document: Document) -> M:
+    """The document's data as ``model``. Raises ConfigurationError with every problem that pydantic found."""
+    try:
+        return model.model_validate_json(json.dumps(document.data))
+    except ValidationError as error:
+        raise ConfigurationError(_problems(model, document, error.errors(include_url=False))) from None
+
+
+def place_of(document: Document, loc: Loc) -> Place:
+    """Where the value at ``loc`` stands, or the nearest table around it that is written in a file."""
+    while loc not in document.values:
+        loc = loc[:-1]
+    return document.values[loc]
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """``, did you mean X?`` when one of ``known`` is close to ``word``, else the list of them."""
+    if close := difflib.get_close_matches(word, known, n=1, cutoff=0.6):
+        return f"; did you mean `{close[0]}`?"
+    return f"; known are {', '.join(sorted(known))}" if known else ""
+
+
+def _problems(model: type[BaseModel], document: Document, errors: list[ErrorDetails]) -> list[Problem]:
+    found: dict[tuple[Loc, Place], list[str]] = {}
+    for error in errors:
+        loc = _written_loc(document.data, error)
+        if error["type"] == "extra_forbidden":
+            place = document.keys[loc]
+            message = f"unknown key{nearest(str(loc[-1]), keys_at(model, loc[:-1]))}"
+        elif error["type"] == "missing":
+            place = place_of(document, loc)
+            message = "is missing; it is required"
+        else:
+            place = place_of(document, loc)
+            message = _message(loc, error)
+        messages = found.setdefault((loc, place), [])
+        if message not in messages:
+            messages.append(message)
+    # Several messages for one value come from the members of a union: any of them would do.
+    return [problem_at(place, loc, ", or ".join(messages)) for (loc, place), messages in found.items()]
+
+
+def _written_loc(data: Any, error: ErrorDetails) -> Loc:
+    """The error's location along the data, without names of union members; a missing key ends it."""
+    loc: Loc = ()
+    for index, part in enumerate(error["loc"]):
+        inside = isinstance(data, dict) and part in data
+        if inside or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
+            data = data[part]
+            loc = (*loc, part)
+        elif error["type"] == "missing" and index == len(error["loc"]) - 1:
+            loc = (*loc, part)
+    return loc
+
+
+def _message(loc: Loc, error: ErrorDetails) -> str:
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    if error["type"] == "too_short" and error["ctx"]["actual_length"] == 0:
+        return "is empty; expected at least one entry"
+    expected = _EXPECTED.get(error["type"]) or error["msg"].removeprefix("Input should be ").replace("'", "`")
+    return f"expected {expected}, found {_spell(loc, error['input'])}"
+
+
+def _spell(loc: Loc, value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return "a list"
+    if _SECRET_KEYS.intersection(loc):
+        return "a value that is not shown here"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:59] + "…"
