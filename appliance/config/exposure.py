@@ -1,0 +1,42 @@
+"""The rule that nobody on the network uses the engine, or a key of ours, without a key of their own.
+
+Pure: tables in, findings out.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+from appliance.config.problems import Loc
+from appliance.config.tables import HeadraceConfig
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches the listening address ``HOST:PORT`` or ``unix:/PATH``."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_exposure(config: HeadraceConfig) -> list[tuple[Loc, str]]:
+    """What is reachable from outside and should not be: routes to the engine without auth, the admin listener."""
+    findings: list[tuple[Loc, str]] = []
+    admin = config.admin.address
+    if admin is not None and not is_loopback(admin):
+        findings.append((("admin", "address"), f"{admin} is reachable from outside; expected a loopback address"))
+    outside = [each.address for each in config.listeners if each.redirect is None and not is_loopback(each.address)]
+    for index, route in enumerate(config.routes):
+        if outside and route.to == "engine" and route.policies.auth is None and not route.allow_anonymous:
+            message = (
+                f"serves the engine without a key on {outside[0]}, which is reachable from outside; make a key with "
+                "`headrace keys add` and set `policies: {auth: {keys: FILE}}`, listen on 127.0.0.1, or set "
+                "`allow_anonymous: true` if everybody may use it"
+            )
+            findings.append((("routes", index), message))
+    return findings

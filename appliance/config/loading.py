@@ -1,0 +1,129 @@
+"""From a file on disk to one frozen Configuration, checked whole, or to every problem at once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from appliance.config import files
+from appliance.config.document import Document
+from appliance.config.exposure import check_exposure
+from appliance.config.materials import Finding, check_certificates, check_models, gather
+from appliance.config.problems import ConfigurationError, Problem, problem_at
+from appliance.config.runtime_dir import MAX_RUNTIME_DIR_BYTES, default_runtime_dir
+from appliance.config.tables import HeadraceConfig
+from appliance.config.validation import place_of, validate
+from engine.settings import EngineSettings, ModelSettings
+from proxy.config import Materials
+from proxy.config_routes import ProxyConfig, cross_check, needs_shared_state
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """All that a reload takes: what the file says, and the slices of it that the children get.
+
+    ``engine`` is None without models. The engine's socket in ``proxy`` and ``engine`` stands for that of the first
+    generation; the supervisor puts each generation's own in its place.
+    """
+
+    effective: HeadraceConfig
+    proxy: ProxyConfig
+    engine: EngineSettings | None
+    materials: Materials = field(repr=False)
+    sources: tuple[Path, ...]  # the main file first
+    runtime_dir: Path
+    workers: int
+    access_log: Path | Literal["stderr", "off"]
+
+
+def load(path: Path) -> Configuration:
+    """The configuration in ``path``, with everything that it names read and checked.
+
+    Raises ConfigurationError with all problems: of spelling first, then of what the tables mean together.
+    """
+    document, sources = files.read(path)
+    config = validate(HeadraceConfig, document)
+    root = path.resolve().parent
+    runtime_dir = root / config.runtime_dir if config.runtime_dir else default_runtime_dir(path, os.environ, os.getuid())
+    engine = _engine_settings(config, root, runtime_dir)
+    proxy = ProxyConfig(
+        listeners=config.listeners,
+        upstreams=config.upstreams,
+        limits=config.limits,
+        routes=config.routes,
+        defaults=config.defaults,
+        engine_socket=engine.socket_path if engine else None,
+    )
+    contents, findings = gather(config, root, os.environ)
+    findings += check_certificates(config, contents)
+    findings += check_models(config, root)
+    findings += check_exposure(config)
+    findings += cross_check(proxy)
+    findings += _check_appliance(config, proxy, runtime_dir)
+    if findings:
+        raise ConfigurationError(_in_order(document, findings))
+    return Configuration(
+        effective=config,
+        proxy=proxy,
+        engine=engine,
+        materials=contents,
+        sources=sources,
+        runtime_dir=runtime_dir,
+        workers=1 if config.workers == "auto" else config.workers,
+        access_log=_access_log(config, root),
+    )
+
+
+def _engine_settings(config: HeadraceConfig, root: Path, runtime_dir: Path) -> EngineSettings | None:
+    models = config.models
+    if not models.by_name:
+        return None
+    return EngineSettings(
+        socket_path=str(runtime_dir / "engine-1.sock"),
+        models=tuple(
+            ModelSettings(
+                name=name,
+                path=str(root / model.path),
+                max_queue=model.queue,
+                slots=model.slots,
+                context=model.context,
+                max_stall_s=model.max_stall,
+                max_batch=model.batching.max_batch,
+                window_s=model.batching.window,
+            )
+            for name, model in models.by_name.items()
+        ),
+        threads=0 if models.threads == "auto" else models.threads,
+        hang_s=models.hang,
+        max_body_bytes=models.max_body,
+    )
+
+
+def _access_log(config: HeadraceConfig, root: Path) -> Path | Literal["stderr", "off"]:
+    match config.log.access:
+        case "stderr" | "off" as word:
+            return word
+        case written:
+            return root / written
+
+
+def _check_appliance(config: HeadraceConfig, proxy: ProxyConfig, runtime_dir: Path) -> list[Finding]:
+    findings: list[Finding] = []
+    if config.workers != "auto" and config.workers > 1:
+        for reason in needs_shared_state(proxy):
+            findings.append((("workers",), f"{config.workers} workers cannot keep it exact: {reason}; expected 1 or auto"))
+    if len(os.fsencode(runtime_dir)) > MAX_RUNTIME_DIR_BYTES:
+        message = f"{runtime_dir} is too long for the path of a unix socket; expected {MAX_RUNTIME_DIR_BYTES} bytes at most"
+        findings.append((("runtime_dir",), message))
+    seen: dict[str, int] = {}
+    for index, listener in enumerate(config.listeners):
+        if (first := seen.setdefault(listener.address, index)) != index:
+            message = f"{listener.address} is the address of listeners[{first}] too; expected each address once"
+            findings.append((("listeners", index, "address"), message))
+    return findings
+
+
+def _in_order(document: Document, findings: list[Finding]) -> list[Problem]:
+    return sorted(problem_at(place_of(document, loc), loc, message) for loc, message in findings)

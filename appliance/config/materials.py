@@ -1,0 +1,96 @@
+"""What the configuration names on disk and in the environment: read once, checked, handed on as bytes.
+
+Owns reading: certificates, private keys, key files and secrets, whose contents become ``Materials``, and the question
+whether a model folder is there. A relative path starts at the directory of the main file; in Materials it keeps the
+name that the configuration gives it. Secret values never enter a message.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from appliance.config.certificates import why_not_ca, why_not_pair
+from appliance.config.files import read_bytes
+from appliance.config.problems import ConfigurationError, Loc
+from appliance.config.schema import find, has_mark
+from appliance.config.tables import HeadraceConfig, Secret
+
+MAX_MATERIAL_BYTES = 16 << 20
+
+#: What is wrong with the value at a location.
+Finding = tuple[Loc, str]
+
+
+def gather(config: HeadraceConfig, root: Path, environ: Mapping[str, str]) -> tuple[dict[str, bytes], list[Finding]]:
+    """(contents by the name the configuration uses, what is wrong), secrets under ``secret:NAME``."""
+    contents: dict[str, bytes] = {}
+    findings: list[Finding] = []
+    for loc, name in find(config, HeadraceConfig, _is_material):
+        if name not in contents:
+            try:
+                contents[name] = _read(root / name)
+            except ValueError as error:
+                findings.append((loc, str(error)))
+    for secret_name, secret in config.secrets.items():
+        try:
+            contents[f"secret:{secret_name}"] = _secret(secret, root, environ)
+        except ValueError as error:
+            findings.append((("secrets", secret_name), str(error)))
+    return contents, findings
+
+
+def check_certificates(config: HeadraceConfig, contents: Mapping[str, bytes]) -> list[Finding]:
+    """Certificates and keys that do not belong together, and CA files that hold none."""
+    findings: list[Finding] = []
+    for index, listener in enumerate(config.listeners):
+        for number, pair in enumerate(listener.tls.certificates if listener.tls else ()):
+            if pair.cert in contents and pair.key in contents:
+                loc: Loc = ("listeners", index, "tls", "certificates", number)
+                if why := why_not_pair(contents[pair.cert], contents[pair.key]):
+                    findings.append(((*loc, why.part), why.message))
+    for name, upstream in config.upstreams.items():
+        if upstream.tls.ca in contents and (message := why_not_ca(contents[upstream.tls.ca])):
+            findings.append((("upstreams", name, "tls", "ca"), message))
+    return findings
+
+
+def check_models(config: HeadraceConfig, root: Path) -> list[Finding]:
+    """Model folders that are not there. Whether one is whole, the engine finds out when it loads it."""
+    findings: list[Finding] = []
+    for name, model in config.models.by_name.items():
+        folder, loc = root / model.path, ("models", name, "path")
+        if not folder.is_dir():
+            advice = "import one with `headrace model pull NAME` or `headrace model import PATH`"
+            findings.append((loc, f"there is no model folder {folder}; {advice}"))
+        elif not os.access(folder / "model.yaml", os.R_OK):
+            findings.append((loc, f"{folder} holds no readable model.yaml, so it is not a whole model folder"))
+    return findings
+
+
+def _is_material(value: object, annotation: object) -> bool:
+    return isinstance(value, str) and has_mark(annotation, "material")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_bytes(path, MAX_MATERIAL_BYTES)
+    except ConfigurationError as error:
+        raise ValueError(f"{path}: {error.problems[0].message}") from None
+
+
+def _secret(secret: Secret, root: Path, environ: Mapping[str, str]) -> bytes:
+    if secret.file is not None:
+        value, source = _read(root / secret.file), secret.file
+    else:
+        source = f"the environment variable {secret.env}"
+        if secret.env not in environ:
+            raise ValueError(f"{source} is not set")
+        value = environ[secret.env].encode()
+    value = value.removesuffix(b"\n").removesuffix(b"\r")
+    if not value:
+        raise ValueError(f"{source} is empty; expected the secret's value")
+    if any(byte < 0x21 or byte > 0x7E for byte in value):
+        raise ValueError(f"{source} holds a space, a line break or another character that no key has")
+    return value
