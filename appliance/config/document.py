@@ -81,7 +81,7 @@ def _place_after(before: str, file: str) -> Place:
 
 
 class _Reader:
-    """Turns the parser's events into nodes. What is wrong with one value is noted in ``problems``, and reading goes on."""
+    """Turns the parser's events into nodes. Notes in ``problems`` what is wrong with one value, and reads on."""
 
     def __init__(self, text: str, file: str) -> None:
         self._lines = text.splitlines()

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from proxy.config_routes import ProxyConfig, cross_check, needs_shared_state
+
 from appliance.config import files
 from appliance.config.document import Document
 from appliance.config.exposure import check_exposure
@@ -17,15 +19,14 @@ from appliance.config.tables import HeadraceConfig
 from appliance.config.validation import place_of, validate
 from engine.settings import EngineSettings, ModelSettings
 from proxy.config import Materials
-from proxy.config_routes import ProxyConfig, cross_check, needs_shared_state
 
 
 @dataclass(frozen=True)
 class Configuration:
     """All that a reload takes: what the file says, and the slices of it that the children get.
 
-    ``engine`` is None without models. The engine's socket in ``proxy`` and ``engine`` stands for that of the first
-    generation; the supervisor puts each generation's own in its place.
+    ``engine`` is None without models. The engine's socket is only a name in ``proxy`` and ``engine``: the supervisor
+    puts the path of each generation's own in its place.
     """
 
     effective: HeadraceConfig
@@ -46,8 +47,10 @@ def load(path: Path) -> Configuration:
     document, sources = files.read(path)
     config = validate(HeadraceConfig, document)
     root = path.resolve().parent
-    runtime_dir = root / config.runtime_dir if config.runtime_dir else default_runtime_dir(path, os.environ, os.getuid())
-    engine = _engine_settings(config, root, runtime_dir)
+    runtime_dir = (
+        root / config.runtime_dir if config.runtime_dir else default_runtime_dir(path, os.environ, os.getuid())
+    )
+    engine = _engine_settings(config, root)
     proxy = ProxyConfig(
         listeners=config.listeners,
         upstreams=config.upstreams,
@@ -76,12 +79,12 @@ def load(path: Path) -> Configuration:
     )
 
 
-def _engine_settings(config: HeadraceConfig, root: Path, runtime_dir: Path) -> EngineSettings | None:
+def _engine_settings(config: HeadraceConfig, root: Path) -> EngineSettings | None:
     models = config.models
     if not models.by_name:
         return None
     return EngineSettings(
-        socket_path=str(runtime_dir / "engine-1.sock"),
+        socket_path="engine.sock",
         models=tuple(
             ModelSettings(
                 name=name,
@@ -101,6 +104,12 @@ def _engine_settings(config: HeadraceConfig, root: Path, runtime_dir: Path) -> E
     )
 
 
+def _runtime_dir(config: HeadraceConfig, path: Path, root: Path) -> Path:
+    if config.runtime_dir:
+        return root / config.runtime_dir
+    return default_runtime_dir(path, os.environ, os.getuid())
+
+
 def _access_log(config: HeadraceConfig, root: Path) -> Path | Literal["stderr", "off"]:
     match config.log.access:
         case "stderr" | "off" as word:
@@ -113,9 +122,9 @@ def _check_appliance(config: HeadraceConfig, proxy: ProxyConfig, runtime_dir: Pa
     findings: list[Finding] = []
     if config.workers != "auto" and config.workers > 1:
         for reason in needs_shared_state(proxy):
-            findings.append((("workers",), f"{config.workers} workers cannot keep it exact: {reason}; expected 1 or auto"))
+            findings.append((("workers",), f"{reason}; expected 1 or auto, found {config.workers}"))
     if len(os.fsencode(runtime_dir)) > MAX_RUNTIME_DIR_BYTES:
-        message = f"{runtime_dir} is too long for the path of a unix socket; expected {MAX_RUNTIME_DIR_BYTES} bytes at most"
+        message = f"{runtime_dir} is too long for sockets inside it; expected {MAX_RUNTIME_DIR_BYTES} bytes at most"
         findings.append((("runtime_dir",), message))
     seen: dict[str, int] = {}
     for index, listener in enumerate(config.listeners):

@@ -32,7 +32,9 @@ def resolve(text: str) -> Scalar:
     if _INTEGER.fullmatch(text):
         digits = text.lstrip("-+")
         if len(digits) > 1 and digits[0] == "0":
-            raise ValueError(f'{text} has a leading zero; write {int(digits[-_MAX_DIGITS:])}, or "{text}" if it is text')
+            raise ValueError(
+                f'{text} has a leading zero; write {int(digits[-_MAX_DIGITS:])}, or "{text}" if it is text'
+            )
         return _bounded(text, 10)
     if _OCTAL.fullmatch(text):
         return _bounded(text, 8)

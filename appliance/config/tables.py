@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
+from proxy.config_routes import Route
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from proxy.config import Address, Defaults, Limit, Listener, Table, Upstream
-from proxy.config_routes import Route
 from proxy.units import Duration, Size
 
 Auto = Literal["auto"]
 Count = Annotated[int, Field(ge=1)]
+PositiveDuration = Annotated[Duration, Field(gt=0)]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}")
 
@@ -64,7 +65,7 @@ class Model(Table):
     queue: Count = 128  # requests that may wait for a place; beyond it 503
     slots: Annotated[int, Field(ge=1, le=1024)] = 16  # chat: sequences that run at once
     context: Count | None = None  # chat: tokens per slot; null: what the model was trained for
-    max_stall: Duration = 0.1  # chat: what other work may add to a decode step
+    max_stall: PositiveDuration = 0.1  # chat: what other work may add to a decode step
     batching: Batching = Batching()  # embedding
 
 
@@ -75,7 +76,7 @@ class Models(Table):
     __pydantic_extra__: dict[str, Model]
 
     threads: Count | Auto = "auto"  # of one run on the device; auto: one per usable core
-    hang: Duration = 30.0  # a run longer than this means that the engine hangs: it is replaced
+    hang: PositiveDuration = 30.0  # a run longer than this means that the engine hangs: it is replaced
     max_body: Size = 8 << 20  # of a request to the engine
 
     @model_validator(mode="after")
@@ -94,7 +95,7 @@ class HeadraceConfig(Table):
 
     include: tuple[str, ...] = ()
     defaults: Defaults = Defaults()
-    secrets: dict[Name, Secret] = {}
+    secrets: dict[Name, Secret] = Field(default_factory=dict)
     runtime_dir: Annotated[str, Field(min_length=1)] | None = None
     drain: Duration = 30.0
     workers: Annotated[int, Field(ge=1, le=256)] | Auto = "auto"
@@ -102,6 +103,6 @@ class HeadraceConfig(Table):
     log: Log = Log()
     listeners: Annotated[tuple[Listener, ...], Field(min_length=1)]
     models: Models = Models()
-    upstreams: dict[Name, Upstream] = {}
-    limits: dict[Name, Limit] = {}
+    upstreams: dict[Name, Upstream] = Field(default_factory=dict)
+    limits: dict[Name, Limit] = Field(default_factory=dict)
     routes: tuple[Route, ...] = ()

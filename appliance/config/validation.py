@@ -57,23 +57,21 @@ def nearest(word: str, known: list[str]) -> str:
 
 
 def _problems(model: type[BaseModel], document: Document, errors: list[ErrorDetails]) -> list[Problem]:
-    found: dict[tuple[Loc, Place], list[str]] = {}
+    """One problem for each value: several errors of one value come from the arms of a union, any of which would do."""
+    by_loc: dict[Loc, list[ErrorDetails]] = {}
     for error in errors:
-        loc = _written_loc(document.data, error)
-        if error["type"] == "extra_forbidden":
-            place = document.keys[loc]
+        by_loc.setdefault(_written_loc(document.data, error), []).append(error)
+    problems = []
+    for loc, group in by_loc.items():
+        kind = group[0]["type"]
+        if kind == "too_short" and any(len(other) > len(loc) and other[: len(loc)] == loc for other in by_loc):
+            continue  # it is not empty, its entries are wrong
+        if kind == "extra_forbidden":
             message = f"unknown key{nearest(str(loc[-1]), keys_at(model, loc[:-1]))}"
-        elif error["type"] == "missing":
-            place = place_of(document, loc)
-            message = "is missing; it is required"
+            problems.append(problem_at(document.keys[loc], loc, message))
         else:
-            place = place_of(document, loc)
-            message = _message(loc, error)
-        messages = found.setdefault((loc, place), [])
-        if message not in messages:
-            messages.append(message)
-    # Several messages for one value come from the members of a union: any of them would do.
-    return [problem_at(place, loc, ", or ".join(messages)) for (loc, place), messages in found.items()]
+            problems.append(problem_at(place_of(document, loc), loc, _message(loc, group)))
+    return sorted(problems)
 
 
 def _written_loc(data: Any, error: ErrorDetails) -> Loc:
@@ -89,13 +87,21 @@ def _written_loc(data: Any, error: ErrorDetails) -> Loc:
     return loc
 
 
-def _message(loc: Loc, error: ErrorDetails) -> str:
-    if error["type"] == "value_error":
-        return str(error["ctx"]["error"])
-    if error["type"] == "too_short" and error["ctx"]["actual_length"] == 0:
+def _message(loc: Loc, group: list[ErrorDetails]) -> str:
+    own = [str(error["ctx"]["error"]) for error in group if error["type"] == "value_error"]
+    if own:
+        return own[0]
+    first = group[0]
+    if first["type"] == "missing":
+        return "is missing; it is required"
+    if first["type"] == "too_short" and first["ctx"]["actual_length"] == 0:
         return "is empty; expected at least one entry"
-    expected = _EXPECTED.get(error["type"]) or error["msg"].removeprefix("Input should be ").replace("'", "`")
-    return f"expected {expected}, found {_spell(loc, error['input'])}"
+    expected = dict.fromkeys(_expected(error) for error in group)
+    return f"expected {' or '.join(expected)}, found {_spell(loc, first['input'])}"
+
+
+def _expected(error: ErrorDetails) -> str:
+    return _EXPECTED.get(error["type"]) or error["msg"].removeprefix("Input should be ").replace("'", "`")
 
 
 def _spell(loc: Loc, value: Any) -> str:
