@@ -1,0 +1,1 @@
+"""Peers side by side, one machine, one run: see bench/README.md."""

@@ -1,0 +1,102 @@
+"""Processes on cores: C instruments built when needed, servers pinned, waited for and always ended.
+
+Owns starting and stopping; knows nothing of what is measured. Everything listens on 127.0.0.1 only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+START_TIMEOUT_S = 60.0
+
+
+def cores() -> tuple[int, int]:
+    """(the core of the server under test, the core of load and origin); the same one where there is no other."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return allowed[0], allowed[min(1, len(allowed) - 1)]
+
+
+@cache
+def instrument(name: str) -> str:
+    """The path of the program built from ``bench/NAME.c`` by ``cc -O2``. Raises SystemExit without a compiler."""
+    program = Path(tempfile.mkdtemp(prefix="headrace-bench-")) / name
+    try:
+        subprocess.run(["cc", "-O2", "-o", str(program), str(HERE / f"{name}.c")], check=True)
+    except FileNotFoundError:
+        raise SystemExit(f"{name}.c needs a C compiler named cc: install gcc or clang and run again") from None
+    return str(program)
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def run_json(command: Sequence[str], *, core: int) -> dict[str, Any]:
+    """Runs ``command`` on ``core`` and returns the JSON object that it prints."""
+    done = subprocess.run(["taskset", "-c", str(core), *command], check=True, capture_output=True, text=True)
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
+
+
+@contextmanager
+def server(
+    command: Sequence[str], *, port: int, core: int | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs ``command`` (on ``core``, if given), yields once ``port`` accepts, and ends it with SIGTERM, then SIGKILL.
+
+    Its output is shown only if it ends before it listens, in the SystemExit that is raised then.
+    """
+    pinned = [*(["taskset", "-c", str(core)] if core is not None else []), *command]
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            pinned, stdout=output, stderr=output, env={**os.environ, **(environment or {})}, start_new_session=True
+        )
+        try:
+            _wait_until_listening(process, port)
+        except TimeoutError as problem:
+            _end(process)
+            output.seek(0)
+            raise SystemExit(f"{' '.join(command)}: {problem}\n{output.read().decode(errors='replace')}") from None
+        try:
+            yield process
+        finally:
+            _end(process)
+
+
+def _wait_until_listening(process: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise TimeoutError(f"ended with {process.returncode} before it listened")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.02)
+    raise TimeoutError(f"did not listen on port {port} within {START_TIMEOUT_S:.0f} s")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,71 @@
+# shellcheck shell=bash
+# The interpreter, virtual environments and the packages in them. Sourced by install.sh.
+
+# Prints the newest Python between 3.11 and 3.13 that runs and can make virtual environments.
+find_python() {
+    local name without_venv=
+    for name in python3.13 python3.12 python3.11 python3; do
+        "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
+        if "$name" -c 'import ensurepip, venv' 2>/dev/null; then
+            command -v "$name"
+            return
+        fi
+        without_venv=${without_venv:-$name}
+    done
+    [ -z "$without_venv" ] ||
+        fail "$without_venv cannot make virtual environments: install its venv module" \
+            "(Debian, Ubuntu: apt-get install $without_venv-venv) and run this again"
+    fail "no Python 3.11 or newer found: install one (Debian, Ubuntu: apt-get install python3 python3-venv) and run this again"
+}
+
+# Prints the extra that brings the runtime: gpu where the box has a device or --gpu was given, else cpu.
+runtime_extra() {
+    case $runtime in
+        auto) if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then echo gpu; else echo cpu; fi ;;
+        *) echo "$runtime" ;;
+    esac
+}
+
+# One word that changes whenever what is installed would: the dependencies, the interpreter, the place of the checkout.
+packages_key() {
+    { cat "$root/pyproject.toml"; printf '%s\n' "$root" "$1"; } | sha256sum | cut -d' ' -f1
+}
+
+# install_checkout VENV EXTRA... : makes VENV if needed and installs the checkout into it, editable, unless it is current.
+install_checkout() {
+    local venv=$1 key extra current=1 python
+    shift
+    python=$(find_python)
+    key=$(packages_key "$python")
+    for extra in "$key" "$@"; do
+        grep -qxF -- "$extra" "$venv/installed" 2>/dev/null || current=
+    done
+    [ -z "$current" ] || return 0
+    say "installing into $venv"
+    make_venv "$python" "$venv"
+    install_packages "$venv" "$(runtime_of "$@")" --editable "${root}[$(IFS=,; echo "$*")]"
+    printf '%s\n' "$key" "$@" >"$venv/installed"
+}
+
+runtime_of() {
+    case " $* " in *' gpu '*) echo gpu ;; *) echo cpu ;; esac
+}
+
+make_venv() {
+    local python=$1 venv=$2
+    step rm -f "$venv/installed" # until all is in place again, nothing here counts as current
+    step "$python" -m venv "$venv" || fail "cannot make a virtual environment in $venv: see the message above"
+}
+
+# install_packages VENV cpu|gpu PIP-ARGUMENT...
+install_packages() {
+    local venv=$1 other=onnxruntime-gpu
+    [ "$2" = cpu ] || other=onnxruntime
+    shift 2
+    # Both distributions own the same files: whichever is removed takes the other's with it, so neither may stay.
+    if "$venv/bin/python" -m pip show --quiet "$other" 2>/dev/null; then
+        step "$venv/bin/python" -m pip uninstall --quiet --yes onnxruntime onnxruntime-gpu
+    fi
+    step "$venv/bin/python" -m pip install --disable-pip-version-check "$@" ||
+        fail "pip could not install the packages: see its message above, and run this again (what was loaded is kept)"
+}

@@ -1,0 +1,124 @@
+# shellcheck shell=bash
+# The system service: install, upgrade in place, uninstall. Sourced by install.sh.
+
+# With --prefix everything lies under it and nothing outside is touched; otherwise in the places of the system.
+places() {
+    program=${prefix:-/opt/headrace}
+    venv=$program/venv
+    command_link=${prefix:-/usr/local}/bin/headrace
+    etc=$prefix/etc/headrace
+    var=$prefix/var/lib/headrace
+    units=$prefix/etc/systemd/system
+    account=
+    [ -n "$prefix" ] || account=headrace
+    if [ -z "$prefix$dry_run" ] && [ "$(id -u)" != 0 ]; then
+        fail "the system service needs root: sudo ./install.sh (or ./install.sh try, which needs none)"
+    fi
+}
+
+install_system() {
+    places
+    install_program
+    install_account
+    install_state
+    install_units
+    start_service
+    print_hand_out
+}
+
+install_program() {
+    local python extra build=$program/build
+    python=$(find_python)
+    extra=$(runtime_extra)
+    step mkdir -p "$program" "${command_link%/*}"
+    make_venv "$python" "$venv"
+    # Built from a copy: the build leaves files beside its sources, and stale ones would be packed the next time.
+    step rm -rf "$build"
+    step mkdir "$build"
+    step cp -R "$root"/{pyproject.toml,README.md,LICENSE,appliance,proxy,engine} "$build"
+    install_packages "$venv" "$extra" --upgrade "${build}[$extra]"
+    step rm -rf "$build"
+    step ln -sfn "$venv/bin/headrace" "$command_link"
+}
+
+install_account() {
+    [ -n "$account" ] || return 0
+    getent passwd "$account" >/dev/null ||
+        step useradd --system --user-group --home-dir "$var" --no-create-home --shell /usr/sbin/nologin "$account"
+}
+
+# Models, certificate, key and configuration: each only where it is missing.
+install_state() {
+    local name names=()
+    step mkdir -p "$etc" "$var/models"
+    for name in "${models[@]}"; do
+        if [ -f "$root/.headrace/models/$name/model.yaml" ] && [ ! -e "$var/models/$name" ]; then
+            step cp -R "$root/.headrace/models/$name" "$var/models/$name.new"
+            step mv "$var/models/$name.new" "$var/models/$name"
+        fi
+    done
+    pull_models "$venv/bin/headrace" "$var/models"
+    for name in $(host_names); do names+=(--name "$name"); done
+    step "$venv/bin/headrace" cert local --directory "$etc/tls" "${names[@]}"
+    if [ ! -e "$etc/keys.yaml" ]; then
+        say "the first API key, shown this once (only its hash is stored):"
+        step "$venv/bin/headrace" keys add first --keys "$etc/keys.yaml"
+    fi
+    write_configuration "$root/install/system.yaml.in" "$etc/headrace.yaml" "ETC=$etc" "VAR=$var"
+    if [ -n "$account" ]; then
+        step chown -R "root:$account" "$etc"
+        step chmod -R u=rwX,g=rX,o= "$etc"
+        step chown -R "$account:$account" "$var"
+    fi
+    step "$venv/bin/headrace" check -c "$etc/headrace.yaml"
+}
+
+host_names() {
+    { hostname; hostname -f; hostname -I | tr ' ' '\n'; } 2>/dev/null | grep . | sort -u
+}
+
+install_units() {
+    local unit
+    step mkdir -p "$units"
+    for unit in "$root"/systemd/headrace.*; do
+        render "$unit" "$units/${unit##*/}" -e "s|/opt/headrace|$program|g" -e "s|/etc/headrace|$etc|g" -e "s|/var/lib/headrace|$var|g"
+    done
+}
+
+systemd_runs() { [ -z "$prefix" ] && [ -d /run/systemd/system ]; }
+
+start_service() {
+    if systemd_runs; then
+        step systemctl daemon-reload
+        step systemctl enable headrace.socket headrace.service
+        step systemctl restart headrace.service
+    elif [ -n "$prefix" ]; then
+        say "units are in $units and not enabled, because --prefix touches nothing outside. Start it by hand with:"
+        say "  $venv/bin/headrace serve -c $etc/headrace.yaml"
+    else
+        say "systemd is not running here: the units are installed, but nothing was started. Start it by hand with:"
+        say "  $venv/bin/headrace serve -c $etc/headrace.yaml"
+    fi
+}
+
+print_hand_out() {
+    say "configuration: $etc/headrace.yaml   models: $var/models"
+    say "clients must trust this box's CA. Hand out $etc/tls/ca.pem (it is no secret; ca.key is), then for example:"
+    say "  curl --cacert ca.pem -H 'Authorization: Bearer KEY' https://$(hostname)/v1/models"
+}
+
+uninstall_system() {
+    places
+    if systemd_runs; then
+        step systemctl disable --now headrace.service headrace.socket || say "the service was not running"
+    fi
+    step rm -f "$units"/headrace.service "$units"/headrace.socket "$command_link"
+    step rm -rf "$venv"
+    systemd_runs && step systemctl daemon-reload
+    if [ -n "$purge" ]; then
+        step rm -rf "$etc" "$var"
+        if [ -n "$account" ] && getent passwd "$account" >/dev/null; then step userdel "$account"; fi
+    else
+        say "kept: $etc (configuration, certificate, keys) and $var (models); --uninstall --purge removes them, too"
+    fi
+}

@@ -1,0 +1,25 @@
+# shellcheck shell=bash
+# `install.sh test`: what the tests need, the checks, then the whole suite. Sourced by install.sh.
+
+run_tests() {
+    local venv=$root/.venv
+    cd "$root"
+    name_missing_tools
+    install_checkout "$venv" "$(runtime_extra)" dev
+    pull_models "$venv/bin/headrace" "$root/.headrace/models"
+    "$venv/bin/ruff" check .
+    "$venv/bin/ruff" format --check .
+    "$venv/bin/mypy"
+    exec "$venv/bin/python" -m pytest
+}
+
+# What only root can install is named, all of it at once, and never installed from here.
+name_missing_tools() {
+    local missing=() wanted
+    for wanted in cc:gcc openssl:openssl systemd-analyze:systemd taskset:util-linux nginx:nginx; do
+        command -v "${wanted%%:*}" >/dev/null || missing+=("${wanted#*:}")
+    done
+    if [ ${#missing[@]} -gt 0 ]; then
+        say "missing here: ${missing[*]}. The tests that use them will fail; with root: apt-get install ${missing[*]}"
+    fi
+}

@@ -1,0 +1,99 @@
+"""The walls of the house: what the pure files may not import, and which package may not know which."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FORBIDDEN = {"asyncio", "aiohttp", "socket", "ssl", "threading", "time", "random", "onnxruntime"}
+PURE = [
+    "appliance/supervisor.py",
+    "engine/arbiter.py",
+    "engine/batcher.py",
+    "engine/llm/kv.py",
+    "engine/llm/sampler.py",
+    "engine/llm/scheduler.py",
+    "proxy/chain.py",
+    "proxy/exchange.py",
+    "proxy/fields.py",
+    "proxy/gate.py",
+    "proxy/headers.py",
+    "proxy/paths.py",
+    "proxy/route.py",
+    "proxy/upstream/breaker.py",
+    "proxy/upstream/pool.py",
+    "proxy/upstream/retry.py",
+]
+POLICIES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "proxy" / "policy").glob("*.py"))
+STRANGERS = {"proxy": {"appliance", "engine"}, "engine": {"appliance", "proxy"}}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The dotted names of all modules that the file imports, wherever in it, except for type checking alone."""
+    for node in ast.walk(_without_type_checking(ast.parse(path.read_text()))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+class _DropTypeChecking(ast.NodeTransformer):
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        is_guard = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        return None if is_guard else self.generic_visit(node)
+
+
+def _without_type_checking(tree: ast.Module) -> ast.AST:
+    return _DropTypeChecking().visit(tree)
+
+
+def sources(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+@pytest.mark.parametrize("name", PURE + POLICIES)
+def test_a_pure_file_imports_neither_clocks_nor_sockets_nor_the_runtime(name: str) -> None:
+    found = {module.partition(".")[0] for module in imports(ROOT / name)}
+    assert not found & FORBIDDEN
+
+
+def test_there_are_policies() -> None:
+    assert len(POLICIES) >= 8
+
+
+@pytest.mark.parametrize("package", sorted(STRANGERS))
+def test_a_package_does_not_import_its_strangers(package: str) -> None:
+    offences = {
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in sources(package)
+        for module in imports(path)
+        if module.partition(".")[0] in STRANGERS[package]
+    }
+    assert not offences
+
+
+def test_only_the_downstream_file_uses_private_names_of_aiohttp() -> None:
+    offences = []
+    for path in sources("proxy"):
+        if path.name == "downstream.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("aiohttp"):
+                private = (node.module or "").startswith("aiohttp._") or any(a.name.startswith("_") for a in node.names)
+                if private or node.module in ("aiohttp.web_protocol", "aiohttp.http_parser", "aiohttp.http_writer"):
+                    offences.append(f"{path.relative_to(ROOT)}: {node.module}")
+    assert not offences
+
+
+def test_only_named_files_import_the_runtime() -> None:
+    users = {
+        str(path.relative_to(ROOT))
+        for package in ("engine", "proxy", "appliance")
+        for path in sources(package)
+        if any(module.partition(".")[0] == "onnxruntime" for module in imports(path))
+    }
+    assert users <= {"engine/session.py", "engine/llm/decoder.py"}
