@@ -86,7 +86,7 @@ class _Reader:
     def __init__(self, text: str, file: str) -> None:
         self._lines = text.splitlines()
         self._file = file
-        self._events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)  # type: ignore[no-untyped-call]
+        self._events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
         self._anchors: dict[str, _Node] = {}
         self.problems: list[Problem] = []
 

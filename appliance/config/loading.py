@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from proxy.config_routes import ProxyConfig, cross_check, needs_shared_state
-
 from appliance.config import files
 from appliance.config.document import Document
 from appliance.config.exposure import check_exposure
@@ -19,6 +17,7 @@ from appliance.config.tables import HeadraceConfig
 from appliance.config.validation import place_of, validate
 from engine.settings import EngineSettings, ModelSettings
 from proxy.config import Materials
+from proxy.config_routes import ProxyConfig, cross_check, needs_shared_state
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ def check_certificates(config: HeadraceConfig, contents: Mapping[str, bytes]) ->
                 if why := why_not_pair(contents[pair.cert], contents[pair.key]):
                     findings.append(((*loc, why.part), why.message))
     for name, upstream in config.upstreams.items():
-        if upstream.tls.ca in contents and (message := why_not_ca(contents[upstream.tls.ca])):
+        ca_pem = contents.get(upstream.tls.ca or "")
+        if ca_pem is not None and (message := why_not_ca(ca_pem)):
             findings.append((("upstreams", name, "tls", "ca"), message))
     return findings
 
@@ -85,12 +86,10 @@ def _secret(secret: Secret, root: Path, environ: Mapping[str, str]) -> bytes:
         value, source = _read(root / secret.file), secret.file
     else:
         source = f"the environment variable {secret.env}"
-        if secret.env not in environ:
-            raise ValueError(f"{source} is not set")
-        value = environ[secret.env].encode()
+        value = environ.get(secret.env or "", "").encode()
     value = value.removesuffix(b"\n").removesuffix(b"\r")
     if not value:
-        raise ValueError(f"{source} is empty; expected the secret's value")
+        raise ValueError(f"{source} is empty or not set; expected the secret's value")
     if any(byte < 0x21 or byte > 0x7E for byte in value):
         raise ValueError(f"{source} holds a space, a line break or another character that no key has")
     return value

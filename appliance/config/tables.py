@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from proxy.config_routes import Route
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from proxy.config import Address, Defaults, Limit, Listener, Table, Upstream
+from proxy.config_routes import Route
 from proxy.units import Duration, Size
 
 Auto = Literal["auto"]
