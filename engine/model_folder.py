@@ -64,6 +64,7 @@ class ChatFacts(_Table):
     head_dim: int = Field(ge=1)
     vocab_size: int = Field(ge=1)
     context: int = Field(ge=1)  # tokens
+    max_chunk: int = Field(ge=1)  # tokens that one sequence may add in one run
     top_k: int = Field(ge=1)  # how many of the best logits the graph hands out, descending
     eos_ids: tuple[int, ...]  # ids that end an answer
     bos_id: int | None = None

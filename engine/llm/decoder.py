@@ -1,7 +1,11 @@
 """The decode graph as a call: rows of tokens in, the best logits of each row's last token out.
 
-The only file of the language model that knows ONNX Runtime. It knows nothing of requests, sampling or scheduling, and is
-driven by one thread. Placeholder signatures; see `engine/llm/kv.py` for the memory.
+The only file of the language model that knows ONNX Runtime. It knows nothing of requests, sampling or scheduling, and
+one thread drives it. Its arrays are made once and bound by address, so a step costs little beside the graph's own run.
+
+A run covers the slots from the lowest to the highest that has work; idle ones between them have no new tokens and cost
+next to nothing. Tokens of all rows lie one after another; `gather` spreads them over [slots, longest row] for attention
+and `scatter` brings them back.
 """
 
 from collections.abc import Sequence
@@ -10,7 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.model_folder import ModelFolder
+from engine import model_folder
+from engine.llm.kv import KvMemory, KvShape, page_aligned_length
+from engine.model_folder import ChatFacts, ModelError, ModelFolder
+from engine.session import open_session, ort
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,41 +37,184 @@ class RowLogits:
     ids: NDArray[np.int64]  # [K], by descending logit
     logits: NDArray[np.float32]  # [K]
     logsumexp: float  # over the whole vocabulary, so that exp(logits - logsumexp) are true probabilities
+    vocabulary: NDArray[np.float32]  # [V], a view that the decoder's next run overwrites
 
     def whole(self) -> NDArray[np.float32]:
-        """A copy of all logits [V]; only until the decoder's next run."""
-        raise NotImplementedError
+        """A copy of all logits [V]; to be asked for before the decoder's next run."""
+        return self.vocabulary.copy()
 
 
 class Decoder:
-    """A loaded model with `slots` independent sequences of up to `context` tokens."""
+    """A loaded model with `slots` independent sequences of up to `context` tokens each."""
 
-    slots: int
-    context: int
-    vocab_size: int
+    def __init__(self, session: ort.InferenceSession, facts: ChatFacts, *, slots: int, context: int) -> None:
+        self.slots = slots
+        self.context = context
+        self.vocab_size = facts.vocab_size
+        self.max_chunk = facts.max_chunk  # tokens that one row may bring into a run
+        self._session = session
+        length = page_aligned_length(context + facts.max_chunk)  # a row's padding must fit behind its tokens too
+        self._shape = KvShape(facts.layers, slots, facts.kv_heads, length, facts.head_dim)
+        self._memory = KvMemory(self._shape)
+        self._held_tokens = np.zeros(slots, np.int32)
+        self._step = _StepArrays(slots, facts)
+        self._binding = session.io_binding()
+        self._bound_slots = (0, 0)
 
     def run(self, rows: Sequence[RowWork]) -> list[RowLogits | None]:
-        """Advance every row in one run; the answer has an entry per row, None where logits were not asked for."""
-        raise NotImplementedError
+        """Advance every row in one run; the answer has an entry per row, None where logits were not asked for.
+
+        Raises ValueError when two rows share a slot, a row is empty or longer than `max_chunk`, or passes `context`.
+        """
+        if not rows:
+            return []
+        self._check(rows)
+        first = min(row.slot for row in rows)
+        end = max(row.slot for row in rows) + 1
+        for row in rows:
+            held = row.past + len(row.tokens)
+            self._held_tokens[row.slot] = held
+            self._memory.touch(row.slot, held)
+        self._bind_memory(first, end)
+        wanted = self._step.lay_out(rows, first, end, self._held_tokens)
+        self._step.bind(self._binding)
+        self._session.run_with_iobinding(self._binding)
+        return self._step.results(len(rows), wanted)
+
+    def warm(self) -> None:
+        """Run the shapes that serving meets first, so that no request pays for the runtime's first allocations."""
+        chunk = [0] * min(self.max_chunk, 64, self.context)
+        self.run([RowWork(0, chunk, 0, True)])
+        self.run([RowWork(slot, [0], 0, True) for slot in range(self.slots)])
+        for slot in range(self.slots):
+            self.release(slot)
 
     def release(self, slot: int) -> None:
         """Give the slot's memory back; whatever it held is gone."""
-        raise NotImplementedError
-
-    def warm(self) -> None:
-        """Run the shapes that serving meets first, so that the first request pays for no allocation."""
-        raise NotImplementedError
+        self._held_tokens[slot] = 0
+        self._memory.release(slot)
 
     @property
     def kv_bytes_committed(self) -> int:
         """Bytes of key/value memory that sequences have touched and not given back."""
-        raise NotImplementedError
+        return self._memory.committed_bytes
+
+    def kv_bytes_for(self, tokens: int) -> int:
+        """What a sequence of `tokens` tokens commits, for admission."""
+        return self._shape.committed_bytes(tokens)
 
     def close(self) -> None:
-        """Free the session and the key/value memory."""
-        raise NotImplementedError
+        """Free the session and the key/value memory; the decoder cannot be used again."""
+        del self._binding, self._session, self._memory
+
+    def _check(self, rows: Sequence[RowWork]) -> None:
+        if len({row.slot for row in rows}) != len(rows):
+            raise ValueError("two rows of a step share a slot")
+        for row in rows:
+            count = len(row.tokens)
+            if not 0 <= row.slot < self.slots:
+                raise ValueError(f"slot {row.slot} is not one of {self.slots}")
+            if not 1 <= count <= self.max_chunk:
+                raise ValueError(f"slot {row.slot}: {count} new tokens; a row brings 1 to {self.max_chunk}")
+            if row.past < 0 or row.past + count > self.context:
+                raise ValueError(f"slot {row.slot}: {row.past} + {count} tokens pass the context of {self.context}")
+
+    def _bind_memory(self, first: int, end: int) -> None:
+        """Bind the stretch of the slots [first, end) as past and, to be written in place, as present."""
+        if (first, end) == self._bound_slots:
+            return
+        shape = (end - first, self._shape.kv_heads, self._shape.length, self._shape.head_dim)
+        offset = first * self._shape.slot_bytes
+        for number in range(2 * self._shape.layers):
+            name = f"{('key', 'value')[number % 2]}.{number // 2}"
+            address = self._memory.address + number * self._shape.array_bytes + offset
+            self._binding.bind_input(f"past_{name}", "cpu", 0, np.float32, shape, address)
+            self._binding.bind_output(f"present_{name}", "cpu", 0, np.float32, shape, address)
+        self._bound_slots = (first, end)
 
 
-def load_decoder(folder: ModelFolder, *, slots: int, context: int | None = None, threads: int) -> Decoder:
+class _StepArrays:
+    """The small arrays of a run, made once for the largest run and bound by address for the part in use."""
+
+    def __init__(self, slots: int, facts: ChatFacts) -> None:
+        most = slots * facts.max_chunk
+        self._tokens = np.zeros(most, np.int64)
+        self._gather = np.zeros(most, np.int64)
+        self._scatter = np.zeros(most, np.int64)
+        self._last = np.zeros(slots, np.int64)
+        self._seqlens_k = np.zeros(slots, np.int32)
+        self._query_seqlens = np.zeros(slots, np.int32)
+        self._total = np.zeros((), np.int32)
+        self._top_ids = np.zeros((slots, facts.top_k), np.int64)
+        self._top_logits = np.zeros((slots, facts.top_k), np.float32)
+        self._logsumexp = np.zeros((slots, 1), np.float32)
+        self._logits = np.zeros((slots, facts.vocab_size), np.float32)
+        self._counts = (0, 0, 0, 0)  # slots covered, longest row, tokens, rows of logits
+
+    def lay_out(self, rows: Sequence[RowWork], first: int, end: int, held_tokens: NDArray[np.int32]) -> list[int]:
+        """Fill the inputs of a run over the slots [first, end); returns the numbers of the rows that want logits."""
+        covered = end - first
+        longest = max(len(row.tokens) for row in rows)
+        self._query_seqlens[:covered] = 0
+        np.maximum(held_tokens[first:end] - 1, 0, out=self._seqlens_k[:covered])  # an empty idle slot may not say -1
+        gather = self._gather[: covered * longest].reshape(covered, longest)
+        gather[:] = 0
+        wanted: list[int] = []
+        start = 0
+        for number, row in enumerate(rows):
+            count = len(row.tokens)
+            at = row.slot - first
+            stop = start + count
+            self._tokens[start:stop] = row.tokens
+            gather[at, :count] = range(start, stop)
+            self._scatter[start:stop] = range(at * longest, at * longest + count)
+            self._query_seqlens[at] = count
+            if row.logits:
+                self._last[len(wanted)] = stop - 1
+                wanted.append(number)
+            start = stop
+        if not wanted:  # the graph needs at least one place to compute logits for
+            self._last[0] = start - 1
+        self._total[()] = max(longest, int(self._seqlens_k[:covered].max()) + 1)
+        self._counts = (covered, longest, start, max(1, len(wanted)))
+        return wanted
+
+    def bind(self, binding: ort.IOBinding) -> None:
+        """Bind the parts in use as the graph's inputs and outputs."""
+        covered, longest, tokens, logits = self._counts
+        for name, array, shape in (
+            ("tokens", self._tokens, (tokens,)),
+            ("gather", self._gather, (covered, longest)),
+            ("scatter", self._scatter, (tokens,)),
+            ("last", self._last, (logits,)),
+            ("seqlens_k", self._seqlens_k, (covered,)),
+            ("query_seqlens", self._query_seqlens, (covered,)),
+            ("total", self._total, ()),
+        ):
+            binding.bind_input(name, "cpu", 0, array.dtype, shape, array.ctypes.data)
+        for name, array in (
+            ("top_ids", self._top_ids),
+            ("top_logits", self._top_logits),
+            ("logsumexp", self._logsumexp),
+            ("logits", self._logits),
+        ):
+            binding.bind_output(name, "cpu", 0, array.dtype, (logits, array.shape[1]), array.ctypes.data)
+
+    def results(self, num_rows: int, wanted: Sequence[int]) -> list[RowLogits | None]:
+        """What the run wrote, by row; a copy but for the whole vocabulary."""
+        results: list[RowLogits | None] = [None] * num_rows
+        ids, logits = self._top_ids[: len(wanted)].copy(), self._top_logits[: len(wanted)].copy()
+        for at, number in enumerate(wanted):
+            results[number] = RowLogits(ids[at], logits[at], float(self._logsumexp[at, 0]), self._logits[at])
+        return results
+
+
+def load_decoder(
+    folder: ModelFolder, *, slots: int, context: int | None = None, threads: int, spinning: bool = False
+) -> Decoder:
     """Load a chat model; `context` None takes the model's own. Raises ModelError."""
-    raise NotImplementedError
+    facts = folder.chat
+    if context is not None and context > facts.context:
+        raise ModelError(f"{folder.path}: a context of {context} passes the model's {facts.context}; set it lower")
+    session = open_session(folder.file(model_folder.GRAPH), threads=threads, spinning=spinning)
+    return Decoder(session, facts, slots=slots, context=context or facts.context)

@@ -1,0 +1,271 @@
+"""The decode graph of a llama-shaped language model, over weights in whatever exact form they came.
+
+Tokens of all rows lie packed, [T, hidden], so nothing but attention pays for padding: around it one Gather makes
+[B, S, ·] and one brings the result back. Logits are computed for the rows' last tokens only, and TopK and the logsumexp
+stand in the graph because they cost numpy several milliseconds a step. Knows ONNX; knows no file format and no runtime.
+
+Inputs     tokens int64 [T], gather int64 [B, S] (packed index of each padded place), scatter int64 [T] (its inverse,
+           into B·S), last int64 [R] (places of `tokens` whose logits are wanted), seqlens_k int32 [B] (tokens held
+           after the step, less one), query_seqlens int32 [B] (new tokens; 0 for an idle row), total int32 (greatest
+           length after the step), past_key.N and past_value.N float32 [B, kv_heads, C, head_dim]
+Outputs    top_ids int64 [R, K], top_logits float32 [R, K], logsumexp float32 [R, 1], logits float32 [R, V],
+           present_key.N and present_value.N, to be bound to the buffers of the past
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from engine.importers.weights import alias
+
+MICROSOFT = "com.microsoft"
+BLOCK = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of a llama-shaped model."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    feed_forward: int
+    vocab_size: int
+    norm_epsilon: float
+    top_k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    """A weight [rows, columns] in blocks of 32 along the columns, as MatMulNBits takes it."""
+
+    rows: int
+    columns: int
+    bits: int
+    integers: TensorProto  # uint8 [rows, columns/32, 4·bits]
+    scales: TensorProto  # float32 [rows, columns/32]
+    centres: TensorProto | None = None  # float32 [rows, columns/32], added to every weight of a block
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A weight [rows, columns] in float32."""
+
+    rows: int
+    columns: int
+    values: TensorProto
+
+
+Weight = Quantised | Plain
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The weights of one layer; each group of projections shares its input and lies one after another."""
+
+    attention_norm: TensorProto
+    query_key_value: Sequence[Weight]
+    attention_output: Weight
+    feed_forward_norm: TensorProto
+    gate_up: Sequence[Weight]
+    down: Weight
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """All weights of a model. A head of None means that the embedding serves as the head too."""
+
+    embedding: Weight
+    layers: Sequence[Layer]
+    output_norm: TensorProto
+    head: Weight | None
+
+
+class _Graph:
+    """Nodes and initializers as they are added; a value is known by its name."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: dict[str, TensorProto] = {}
+        self._sums: dict[str, str] = {}
+
+    def add(
+        self, op: str, inputs: Sequence[str], output: str, *more: str, domain: str = "", **attributes: object
+    ) -> str:
+        self.nodes.append(helper.make_node(op, list(inputs), [output, *more], name=output, domain=domain, **attributes))
+        return output
+
+    def tensor(self, tensor: TensorProto) -> str:
+        self.initializers[tensor.name] = tensor
+        return str(tensor.name)
+
+    def constant(self, name: str, value: NDArray[np.generic]) -> str:
+        return self.tensor(numpy_helper.from_array(value, name))
+
+    def project(self, source: str, weights: Sequence[Weight], output: str) -> str:
+        """Multiply by each weight; the results lie side by side along the last axis."""
+        if len(weights) == 1:
+            return self._multiply(source, weights[0], output)
+        parts = [self._multiply(source, weight, f"{output}.{at}") for at, weight in enumerate(weights)]
+        return self.add("Concat", parts, output, axis=-1)
+
+    def _multiply(self, source: str, weight: Weight, output: str) -> str:
+        if isinstance(weight, Plain):
+            return self.add("Gemm", [source, self.tensor(weight.values)], output, transB=1)
+        product = output if weight.centres is None else f"{output}.product"
+        self.add(
+            "MatMulNBits",
+            [source, self.tensor(weight.integers), self.tensor(weight.scales)],
+            product,
+            domain=MICROSOFT,
+            K=weight.columns,
+            N=weight.rows,
+            bits=weight.bits,
+            block_size=BLOCK,
+            accuracy_level=4,
+        )
+        if weight.centres is not None:
+            sums = self._block_sums(source, weight.columns)
+            self.add("Gemm", [sums, self.tensor(weight.centres), product], output, transB=1)
+        return output
+
+    def _block_sums(self, source: str, columns: int) -> str:
+        """The sums [T, columns/32] of the blocks of a value, computed once for all projections of it."""
+        if source not in self._sums:
+            blocks = self._in_blocks(source, columns)
+            axis = self.constant("last_axis", np.array([-1], np.int64))
+            self._sums[source] = self.add("ReduceSum", [blocks, axis], f"{source}.sums", keepdims=0)
+        return self._sums[source]
+
+    def look_up(self, weight: Weight, ids: str, output: str) -> str:
+        """Rows of a weight as float32."""
+        if isinstance(weight, Plain):
+            return self.add("Gather", [self.tensor(weight.values), ids], output)
+        flat = alias(weight.integers, f"{weight.integers.name}.rows", (weight.rows, weight.columns * weight.bits // 8))
+        attributes = {"bits": weight.bits, "block_size": BLOCK, "gather_axis": 0, "quantize_axis": 1}
+        inputs = [self.tensor(flat), ids, self.tensor(weight.scales)]
+        if weight.centres is None:
+            return self.add("GatherBlockQuantized", inputs, output, domain=MICROSOFT, **attributes)
+        centred = self.add("GatherBlockQuantized", inputs, f"{output}.centred", domain=MICROSOFT, **attributes)
+        blocks = self._in_blocks(centred, weight.columns)
+        centres = self.add("Gather", [self.tensor(weight.centres), ids], f"{output}.centres")
+        axis = self.constant("last_axis", np.array([-1], np.int64))
+        column = self.add("Unsqueeze", [centres, axis], f"{output}.centres_column")
+        exact = self.add("Add", [blocks, column], f"{output}.exact")
+        width = self.constant(f"columns.{weight.columns}", np.array([-1, weight.columns], np.int64))
+        return self.add("Reshape", [exact, width], output)
+
+    def _in_blocks(self, source: str, columns: int) -> str:
+        shape = self.constant(f"blocks.{columns}", np.array([-1, columns // BLOCK, BLOCK], np.int64))
+        return self.add("Reshape", [source, shape], f"{source}.blocks")
+
+
+def build_graph(shape: Shape, weights: Weights, cosines: TensorProto, sines: TensorProto) -> onnx.ModelProto:
+    """Build the graph. `cosines` and `sines` are float32 [C, head_dim/2]; heads are rotated in interleaved pairs."""
+    graph = _Graph()
+    epsilon = shape.norm_epsilon
+    residual = graph.look_up(weights.embedding, "tokens", "embedding")
+    delta = ""
+    rotary = [graph.tensor(cosines), graph.tensor(sines)]
+    last_scatter = graph.add("Gather", ["scatter", "last"], "last_scatter")
+    for number, layer in enumerate(weights.layers):
+        name = f"layer.{number}"
+        normed, residual = _normalise(graph, residual, delta, layer.attention_norm, epsilon, f"{name}.attention_norm")
+        packed = graph.project(normed, layer.query_key_value, f"{name}.query_key_value")
+        final = number == shape.layers - 1  # after its attention only the last tokens matter
+        mixed = _attend(graph, shape, number, packed, rotary, last_scatter if final else "scatter")
+        if final:
+            residual = graph.add("Gather", [residual, "last"], "last_residual")
+        delta = graph.project(mixed, [layer.attention_output], f"{name}.attention_output")
+        normed, residual = _normalise(
+            graph, residual, delta, layer.feed_forward_norm, epsilon, f"{name}.feed_forward_norm"
+        )
+        delta = _feed_forward(graph, normed, layer, name)
+    normed, _ = _normalise(graph, residual, delta, weights.output_norm, epsilon, "output_norm")
+    logits = graph.project(normed, [weights.head or weights.embedding], "logits")
+    top_k = graph.constant("top_k", np.array([shape.top_k], np.int64))
+    graph.add("TopK", [logits, top_k], "top_logits", "top_ids", axis=-1, largest=1, sorted=1)
+    axis = graph.constant("last_axis", np.array([-1], np.int64))
+    graph.add("ReduceLogSumExp", [logits, axis], "logsumexp", keepdims=1)
+    return _model(shape, graph)
+
+
+def _normalise(
+    graph: _Graph, residual: str, delta: str, gain: TensorProto, epsilon: float, name: str
+) -> tuple[str, str]:
+    """RMS norm of residual + delta; returns it and the sum, which is the next residual."""
+    gains = graph.tensor(gain)
+    if not delta:
+        return graph.add("SimplifiedLayerNormalization", [residual, gains], name, epsilon=epsilon, axis=-1), residual
+    total = f"{name}.residual"
+    inputs = [residual, delta, gains]
+    graph.add("SkipSimplifiedLayerNormalization", inputs, name, "", "", total, domain=MICROSOFT, epsilon=epsilon)
+    return name, total
+
+
+def _attend(graph: _Graph, shape: Shape, layer: int, packed: str, rotary: Sequence[str], places: str) -> str:
+    """Attention of packed queries, keys and values [T, ·] over the slots' memory; returns packed rows at `places`."""
+    name = f"layer.{layer}"
+    padded = graph.add("Gather", [packed, "gather"], f"{name}.padded")
+    past = [f"past_key.{layer}", f"past_value.{layer}"]
+    # key and value are empty because the query carries all three; after the rotary tables come seven unused inputs.
+    inputs = [padded, "", "", *past, "seqlens_k", "total", *rotary, *[""] * 7, "query_seqlens"]
+    attended = graph.add(
+        "GroupQueryAttention",
+        inputs,
+        f"{name}.attended",
+        f"present_key.{layer}",
+        f"present_value.{layer}",
+        domain=MICROSOFT,
+        num_heads=shape.heads,
+        kv_num_heads=shape.kv_heads,
+        do_rotary=1,
+        rotary_interleaved=1,
+    )
+    width = graph.constant("attended_shape", np.array([-1, shape.heads * shape.head_dim], np.int64))
+    flat = graph.add("Reshape", [attended, width], f"{name}.attended_flat")
+    return graph.add("Gather", [flat, places], f"{name}.attended_packed")
+
+
+def _feed_forward(graph: _Graph, normed: str, layer: Layer, name: str) -> str:
+    """SwiGLU: down(silu(gate) · up)."""
+    both = graph.project(normed, layer.gate_up, f"{name}.gate_up")
+    gate, up = f"{name}.gate", f"{name}.up"
+    graph.add("Split", [both], gate, up, axis=-1, num_outputs=2)
+    active = graph.add("QuickGelu", [gate], f"{name}.silu", domain=MICROSOFT, alpha=1.0)  # x · sigmoid(alpha x)
+    product = graph.add("Mul", [active, up], f"{name}.product")
+    return graph.project(product, [layer.down], f"{name}.down")
+
+
+def _model(shape: Shape, graph: _Graph) -> onnx.ModelProto:
+    def value(name: str, element: int, *dims: int | str) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, element, dims)
+
+    cache = ("B", shape.kv_heads, "C", shape.head_dim)
+    caches = [f"{part}.{layer}" for layer in range(shape.layers) for part in ("key", "value")]
+    inputs = [
+        value("tokens", TensorProto.INT64, "T"),
+        value("gather", TensorProto.INT64, "B", "S"),
+        value("scatter", TensorProto.INT64, "T"),
+        value("last", TensorProto.INT64, "R"),
+        value("seqlens_k", TensorProto.INT32, "B"),
+        value("query_seqlens", TensorProto.INT32, "B"),
+        value("total", TensorProto.INT32),
+        *(value(f"past_{name}", TensorProto.FLOAT, *cache) for name in caches),
+    ]
+    outputs = [
+        value("top_ids", TensorProto.INT64, "R", shape.top_k),
+        value("top_logits", TensorProto.FLOAT, "R", shape.top_k),
+        value("logsumexp", TensorProto.FLOAT, "R", 1),
+        value("logits", TensorProto.FLOAT, "R", shape.vocab_size),
+        *(value(f"present_{name}", TensorProto.FLOAT, *cache) for name in caches),
+    ]
+    body = helper.make_graph(graph.nodes, "decode", inputs, outputs, initializer=list(graph.initializers.values()))
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1)]
+    return helper.make_model(body, opset_imports=opsets, ir_version=10, producer_name="headrace")

@@ -1,0 +1,85 @@
+"""The memory of keys and values: one address range as long as all slots could need, of which only what is used exists.
+
+Each layer has two arrays float32 [slots, kv_heads, length, head_dim], in one anonymous mapping. The kernel gives a page
+when it is first written and takes it back on release, so memory follows the tokens held and not the longest context.
+Huge pages are refused: one of them would cost 2 MiB for a sequence of four tokens. Knows nothing of ONNX Runtime.
+"""
+
+import mmap
+from dataclasses import dataclass
+
+import numpy as np
+
+FLOAT_BYTES = 4
+
+
+def page_aligned_length(tokens: int) -> int:
+    """The least length of a slot, in tokens, that holds `tokens` and lets every slot and head begin on a page."""
+    step = mmap.PAGESIZE // FLOAT_BYTES
+    return -(-tokens // step) * step
+
+
+@dataclass(frozen=True, slots=True)
+class KvShape:
+    """The sizes of the memory; `length` is in tokens and comes from `page_aligned_length`."""
+
+    layers: int
+    slots: int
+    kv_heads: int
+    length: int
+    head_dim: int
+
+    @property
+    def token_bytes(self) -> int:
+        """What one token of one head takes in one array."""
+        return self.head_dim * FLOAT_BYTES
+
+    @property
+    def slot_bytes(self) -> int:
+        """The stretch of one slot in one array."""
+        return self.kv_heads * self.length * self.token_bytes
+
+    @property
+    def array_bytes(self) -> int:
+        """One array: the keys or the values of one layer."""
+        return self.slots * self.slot_bytes
+
+    def committed_bytes(self, tokens: int) -> int:
+        """What a slot that has held `tokens` tokens has taken from the box, in whole pages."""
+        pages = -(-tokens * self.token_bytes // mmap.PAGESIZE)
+        return pages * mmap.PAGESIZE * self.kv_heads * 2 * self.layers
+
+
+class KvMemory:
+    """The mapping, its arrays, and how many tokens each slot has touched."""
+
+    def __init__(self, shape: KvShape) -> None:
+        self._shape = shape
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self._mapping = mmap.mmap(-1, 2 * shape.layers * shape.array_bytes, flags=flags)
+        self._mapping.madvise(mmap.MADV_NOHUGEPAGE)
+        self._touched_tokens = [0] * shape.slots
+
+    @property
+    def committed_bytes(self) -> int:
+        """Bytes taken from the box and not yet given back."""
+        return sum(map(self._shape.committed_bytes, self._touched_tokens))
+
+    @property
+    def address(self) -> int:
+        """Where the mapping begins; array `2·layer` holds a layer's keys, the next one its values."""
+        return int(np.frombuffer(self._mapping, np.uint8, 1).ctypes.data)
+
+    def touch(self, slot: int, tokens: int) -> None:
+        """Count that the slot holds up to `tokens` tokens."""
+        self._touched_tokens[slot] = max(self._touched_tokens[slot], tokens)
+
+    def release(self, slot: int) -> None:
+        """Give the slot's pages back; they read as zeros until written again."""
+        if not self._touched_tokens[slot]:
+            return
+        self._touched_tokens[slot] = 0
+        shape = self._shape
+        for number in range(2 * shape.layers):
+            start = number * shape.array_bytes + slot * shape.slot_bytes
+            self._mapping.madvise(mmap.MADV_DONTNEED, start, shape.slot_bytes)
