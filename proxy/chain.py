@@ -1,6 +1,86 @@
 """The policy chain: the only place that knows in which order policies are asked.
 
 The laws: ``admit`` in list order; the first Reply stops; ``respond`` and ``settle`` run in reverse over every policy
-that was asked (so a 429 still carries RateLimit fields); ``settle`` runs exactly once for each of them, whatever
-happened.
+that was asked (so a 429 still carries RateLimit fields), the one that refused or raised included; ``settle`` runs
+exactly once for each of them, whatever happened. A hook that a policy leaves as it is costs nothing.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from proxy.exchange import Exchange, Head, Outcome, Reply
+
+
+class Policy:
+    """One behaviour of a route: three synchronous hooks, each optional. ``now`` is monotonic seconds.
+
+    An instance belongs to one snapshot and is shared by its requests: what a request needs between the hooks goes to
+    ``x.scratch``, what outlives a snapshot to ``States``.
+    """
+
+    def admit(self, x: Exchange, now: float) -> Reply | None:
+        """Let the request pass (None) or answer it. Nothing is awaited here."""
+
+    def respond(self, x: Exchange, head: Head, now: float) -> None:
+        """Change the head of the answer, the upstream's or a Reply's, before it is sent."""
+
+    def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
+        """Give back what ``admit`` took, and record how it ended. Must also work if ``admit`` refused or raised."""
+
+
+class Chain:
+    """The policies of one route, asked in order."""
+
+    def __init__(self, policies: Sequence[Policy]) -> None:
+        self.policies = tuple(policies)
+        self._admit = tuple((i + 1, p.admit) for i, p in enumerate(policies) if type(p).admit is not Policy.admit)
+        self._respond = tuple(
+            (i, p.respond) for i, p in reversed(list(enumerate(policies))) if type(p).respond is not Policy.respond
+        )
+        self._settle = tuple(
+            (i, p.settle) for i, p in reversed(list(enumerate(policies))) if type(p).settle is not Policy.settle
+        )
+
+    def admit(self, x: Exchange, now: float) -> Reply | None:
+        """The first policy's Reply, or None if all let the request pass. An exception counts its policy as asked."""
+        for asked, hook in self._admit:
+            x.asked = asked
+            reply = hook(x, now)
+            if reply is not None:
+                return reply
+        x.asked = len(self.policies)
+        return None
+
+    def respond(self, x: Exchange, head: Head, now: float) -> None:
+        """Hand the head to every policy that was asked, the last one first."""
+        asked = x.asked
+        for index, hook in self._respond:
+            if index < asked:
+                hook(x, head, now)
+
+    def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
+        """Settle every policy that was asked, the last one first; a second call does nothing.
+
+        One policy's fault does not keep the others from settling: the first exception is raised when all are done.
+        """
+        if x.settled:
+            return
+        x.settled = True
+        fault: Exception | None = None
+        asked = x.asked
+        for index, hook in self._settle:
+            if index < asked:
+                fault = _attempt(hook, x, outcome, now) or fault
+        if fault is not None:
+            raise fault
+
+
+def _attempt(
+    hook: Callable[[Exchange, Outcome, float], None], x: Exchange, outcome: Outcome, now: float
+) -> Exception | None:
+    try:
+        hook(x, outcome, now)
+    except Exception as error:
+        return error
+    return None

@@ -107,6 +107,10 @@ class Exchange:
     first_byte_at: float = 0.0
     bytes_in: int = 0  # request body taken from the client
     bytes_out: int = 0  # response body given to the client
+    body_limit_bytes: int | None = None  # the pump stops a body of unknown length here and answers 413
+    #: The chain's own book: how many policies were asked, and whether they were settled.
+    asked: int = 0
+    settled: bool = False
     #: Header changes for the upstream request: names (lower case) dropped, fields added after the hop-by-hop rules.
     drop: set[bytes] = field(default_factory=set)
     add: list[tuple[bytes, bytes]] = field(default_factory=list)

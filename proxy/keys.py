@@ -1,0 +1,97 @@
+"""API keys as a file: what a key looks like, how it is kept, how the file is read. Pure.
+
+A key is ``hr_`` and 43 characters of base64url, 256 random bits. Only its SHA-256 is kept: with so much entropy a slow
+hash would add nothing but a way to exhaust the proxy. The file::
+
+    keys:
+      - id: laptop                 # shown in logs and listings; never the key
+        hash: sha256:9f86d081...   # 64 hexadecimal digits
+        created: 2026-01-31T12:00:00Z
+        revoked: 2026-03-01T00:00:00Z   # optional: refused from the next reload on
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any, NamedTuple
+
+import yaml
+
+PREFIX = "hr_"
+MAX_FILE_BYTES = 8 << 20
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class KeyEntry(NamedTuple):
+    """One key of the file. hash: ``sha256:<hex>``; created, revoked: as written, revoked None while it is valid."""
+
+    id: str
+    hash: str
+    created: str
+    revoked: str | None = None
+
+
+class KeysError(ValueError):
+    """The keys file cannot be used; the message says where and why, and never shows a hash."""
+
+
+def hash_key(key: str) -> str:
+    """How a key is kept: ``sha256:`` and the hexadecimal SHA-256 of its UTF-8 bytes."""
+    return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def parse_keys(data: bytes) -> tuple[KeyEntry, ...]:
+    """The entries of a keys file, revoked ones included, in order; an empty file holds none. Raises KeysError."""
+    if len(data) > MAX_FILE_BYTES:
+        raise KeysError(f"the keys file is larger than {MAX_FILE_BYTES >> 20} MiB")
+    try:
+        document = yaml.load(data, Loader=_Loader)  # noqa: S506
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}: " if mark is not None else ""
+        raise KeysError(f"{place}not YAML: {getattr(error, 'problem', None) or 'unreadable'}") from None
+    if document is None:
+        return ()
+    if not isinstance(document, dict) or set(document) != {"keys"}:
+        raise KeysError("expected one table with the key `keys`, a list of entries")
+    rows = document["keys"] or []
+    if not isinstance(rows, list):
+        raise KeysError("`keys` is not a list")
+    entries = tuple(_entry(i, row) for i, row in enumerate(rows))
+    _refuse_doubles(entries)
+    return entries
+
+
+def _entry(i: int, row: Any) -> KeyEntry:
+    where = f"keys[{i}]"
+    if not isinstance(row, dict) or not {"id", "hash"} <= set(row) <= {"id", "hash", "created", "revoked"}:
+        raise KeysError(f"{where}: expected a table with id, hash, created and optionally revoked")
+    name, digest = row["id"], row["hash"]
+    if not isinstance(name, str) or not _ID.fullmatch(name):
+        raise KeysError(f"{where}.id: expected up to 64 letters, digits, dots, dashes, underscores or @")
+    if not isinstance(digest, str) or not _HASH.fullmatch(digest):
+        raise KeysError(f"{where}.hash: expected sha256: and 64 hexadecimal digits, as `headrace keys add` writes it")
+    revoked = row.get("revoked")
+    return KeyEntry(name, digest, _instant(row.get("created")) or "", _instant(revoked))
+
+
+def _instant(value: Any) -> str | None:
+    """YAML reads an unquoted instant as a datetime; both spellings are kept as text. Absent, null and false: None."""
+    if value is None or value is False:
+        return None
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _refuse_doubles(entries: tuple[KeyEntry, ...]) -> None:
+    ids: dict[str, int] = {}
+    hashes: dict[str, int] = {}
+    for i, entry in enumerate(entries):
+        if entry.id in ids:
+            raise KeysError(f"keys[{i}].id: {entry.id} is also keys[{ids[entry.id]}]; ids must differ")
+        if entry.hash in hashes:
+            raise KeysError(f"keys[{i}].hash: the same key as keys[{hashes[entry.hash]}]")
+        ids[entry.id] = hashes[entry.hash] = i

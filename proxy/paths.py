@@ -1,0 +1,67 @@
+"""One decision about a request's path: what is matched and what is sent upstream. Pure.
+
+Dot segments are resolved in both, also spelt ``%2e``, so that ``/public/../admin`` is matched as what it is and no
+upstream resolves it again. Beyond that the upstream receives the client's bytes, because signed URLs break otherwise;
+``//`` and escapes of unreserved characters are folded only for matching (RFC 3986 §5.2.4, §6.2.2). What two parsers
+are known to read differently is refused: ``%2F``, ``%5C``, ``%00``, a backslash, a fragment, an escape that is none,
+anything outside visible ASCII, and ``..;`` (some servers cut a segment at its semicolon before resolving dots).
+"""
+
+from __future__ import annotations
+
+import re
+
+_PLAIN = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+/?|/")
+_AMBIGUOUS = re.compile(r"%2f|%5c|%00", re.IGNORECASE)
+_BAD_CHARACTER = re.compile(r"[^!-~]|[\\#?]")
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
+_SLASHES = re.compile(r"/{2,}")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+
+
+class BadPath(ValueError):
+    """The path could be read in two ways. The message names the reason, never the path."""
+
+
+def normalise(path: str) -> tuple[str, str]:
+    """(match, send) of a request target's path, without query. Raises BadPath."""
+    if _PLAIN.fullmatch(path):
+        return path, path
+    _check(path)
+    send = _without_dot_segments(path) if "." in path or "%2" in path else path
+    return _SLASHES.sub("/", _ESCAPE.sub(_fold, send)), send
+
+
+def _check(path: str) -> None:
+    if not path.startswith("/"):
+        raise BadPath("the path does not begin with a slash")
+    if _BAD_CHARACTER.search(path):
+        raise BadPath("the path contains a backslash, a fragment or a character outside visible ASCII")
+    if _BAD_ESCAPE.search(path):
+        raise BadPath("the path contains a % that is not followed by two hexadecimal digits")
+    if _AMBIGUOUS.search(path):
+        raise BadPath("the path contains an escaped slash, backslash or NUL")
+
+
+def _without_dot_segments(path: str) -> str:
+    kept: list[str] = []
+    segments = path.split("/")[1:]
+    last = len(segments) - 1
+    for i, segment in enumerate(segments):
+        plain = segment.replace("%2e", ".").replace("%2E", ".")
+        if plain.partition(";")[0] in (".", "..") and ";" in plain:
+            raise BadPath("the path contains a dot segment with a parameter")
+        if plain not in (".", ".."):
+            kept.append(segment)
+            continue
+        if plain == ".." and kept:
+            kept.pop()
+        if i == last:
+            kept.append("")  # "/a/.." is the directory "/", "/a/." is "/a/"
+    return "/" + "/".join(kept)
+
+
+def _fold(escape: re.Match[str]) -> str:
+    character = chr(int(escape[0][1:], 16))
+    return character if character in _UNRESERVED else escape[0].upper()

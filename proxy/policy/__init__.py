@@ -1,0 +1,49 @@
+"""The policies, one behaviour per file, and the one list that says in which order they are asked.
+
+``admit`` runs down this list, ``respond`` and ``settle`` up (``proxy.chain``). Identity comes before what is counted
+per identity; what is refused costs nothing further down, so a request over its concurrency is not charged to its rate.
+Adding a policy: its file, one line here, its test, its example in ``conf/headrace.yaml``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import create_model
+
+from proxy.chain import Chain
+from proxy.config import Table
+from proxy.policy import access, access_log, auth, headers, in_flight, rate_limit, request_id, size_limit
+from proxy.policy.env import PolicyEnv, PolicyModule, States
+
+__all__ = ["POLICIES", "PolicyEnv", "PolicyModule", "PolicySet", "States", "build_chain"]
+
+POLICIES: tuple[PolicyModule, ...] = (
+    access_log,
+    request_id,
+    headers,
+    access,
+    auth,
+    size_limit,
+    in_flight,
+    rate_limit,
+)
+
+if TYPE_CHECKING:
+    PolicySet = Table
+else:
+    _fields: dict[str, Any] = {
+        module.NAME: (module.Config, module.Config()) if module.ALWAYS else (module.Config | None, None)
+        for module in POLICIES
+    }
+    PolicySet = create_model("PolicySet", __base__=Table, __doc__="A route's ``policies:``, by name.", **_fields)
+
+
+def build_chain(policies: PolicySet, env: PolicyEnv) -> Chain:
+    """The chain of one route (or, with ``PolicySet()``, of what no route takes). Raises ValueError naming the policy."""
+    built = []
+    for module in POLICIES:
+        config = getattr(policies, module.NAME)
+        if config is not None:
+            built.append(module.build(config, env))
+    return Chain(built)

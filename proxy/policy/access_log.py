@@ -1,0 +1,127 @@
+"""One JSON line per request: who, what, how it ended, and where the time went. Pure.
+
+Never bodies, never keys: the query's secrets are masked, the key shows by its id. What the client wrote is escaped and
+cut, so a line is a line whatever it sent; the target is logged raw, as received, because a decoded one can forge lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import unquote
+
+import orjson
+
+from proxy.chain import Policy
+from proxy.config import Table
+from proxy.exchange import Exchange, Outcome
+from proxy.policy.env import PolicyEnv
+
+NAME = "access_log"
+ALWAYS = True
+SHARED = False
+
+MAX_TARGET = 1024
+MAX_TEXT = 256
+MASK = "***"
+_SECRET_NAMES = (
+    "key",
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "pwd",
+    "signature",
+    "sig",
+    "auth",
+    "credential",
+    "code",
+)
+_SECRET_VALUES = ("sk-", "hr_", "bearer ")
+
+
+class Config(Table):
+    enabled: bool = True
+
+
+def build(config: Config, env: PolicyEnv) -> Policy:
+    """The policy of one route."""
+    return AccessLog(env.emit) if config.enabled else Policy()
+
+
+class AccessLog(Policy):
+    def __init__(self, emit: Callable[[bytes], None]) -> None:
+        self._emit = emit
+
+    def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
+        self._emit(line(x, outcome, now))
+
+
+def line(x: Exchange, outcome: Outcome, now: float) -> bytes:
+    """The request as one JSON object without a newline. Times are milliseconds, null for a stage not reached."""
+    fields = x.fields
+    return orjson.dumps(
+        {
+            "time": round(x.wall_at + (now - x.started_at), 3),
+            "id": x.request_id,
+            "client": x.client,
+            "key": x.key_id,
+            "method": _text(x.method, 32),
+            "host": _text(x.host, MAX_TEXT),
+            "target": _target(x.target),
+            "version": f"{x.version[0]}.{x.version[1]}",
+            "route": x.route.name if x.route is not None else None,
+            "upstream": x.upstream or None,
+            "server": x.server or None,
+            "attempts": x.attempts,
+            "status": outcome.status,
+            "ending": outcome.ending.value,
+            "reason": outcome.reason or None,
+            "bytes_in": x.bytes_in,
+            "bytes_out": x.bytes_out,
+            "route_ms": _ms(x.started_at, x.routed_at),
+            "wait_ms": _ms(x.routed_at, x.admitted_at),
+            "connect_ms": _ms(x.admitted_at, x.connected_at),
+            "first_byte_ms": _ms(x.connected_at, x.first_byte_at),
+            "total_ms": _ms(x.started_at, now),
+            "user_agent": _text(fields.get("User-Agent", ""), MAX_TEXT) or None,
+            "trace": x.traceparent or None,
+        }
+    )
+
+
+def _ms(begin: float, end: float) -> float | None:
+    return round((end - begin) * 1000, 3) if begin and end else None
+
+
+def _text(text: str, limit: int) -> str:
+    """At most ``limit`` characters of printable ASCII; anything else as a backslash escape."""
+    if len(text) > limit:
+        text = text[:limit] + "..."
+    if text.isascii() and text.isprintable():
+        return text
+    raw = text.encode("utf-8", "surrogateescape")
+    return "".join(chr(b) if 32 <= b < 127 else f"\\x{b:02x}" for b in raw)
+
+
+def _target(target: str) -> str:
+    path, mark, query = target.partition("?")
+    if mark:
+        target = f"{path}?{mask_query(query[:MAX_TARGET])}"
+    return _text(target, MAX_TARGET)
+
+
+def mask_query(query: str) -> str:
+    """The query with the values of secret-looking parameters replaced, whether by name or by value; else unchanged."""
+    return "&".join([_masked(pair) for pair in query.split("&")])
+
+
+def _masked(pair: str) -> str:
+    name, equals, value = pair.partition("=")
+    if not equals:
+        return pair
+    if "%" in pair or "+" in pair:
+        plain_name, plain_value = unquote(name).lower(), unquote(value.replace("+", " ")).lower()
+    else:
+        plain_name, plain_value = name.lower(), value.lower()
+    secret = any(word in plain_name for word in _SECRET_NAMES) or plain_value.startswith(_SECRET_VALUES)
+    return f"{name}={MASK}" if secret else pair

@@ -1,0 +1,65 @@
+"""API keys: who a request comes from, by ``Authorization: Bearer`` or ``X-API-Key``. Pure.
+
+Keys are compared by their SHA-256 in constant time (``proxy.keys`` says why a fast hash is right). The key itself is
+never logged and never forwarded: an upstream that wants one gets its own.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from proxy.chain import Policy
+from proxy.config import MaterialPath, Table
+from proxy.errors import Kind, refuse
+from proxy.exchange import Exchange, Reply
+from proxy.keys import KeyEntry, KeysError, hash_key, parse_keys
+from proxy.policy.env import PolicyEnv
+
+NAME = "auth"
+ALWAYS = False
+SHARED = False
+
+MAX_KEY_CHARACTERS = 512
+_DROP = frozenset({b"authorization", b"x-api-key"})
+_CHALLENGE = ((b"WWW-Authenticate", b'Bearer realm="headrace"'),)
+_CHALLENGE_INVALID = ((b"WWW-Authenticate", b'Bearer realm="headrace", error="invalid_token"'),)
+
+
+class Config(Table):
+    keys: MaterialPath  # written by `headrace keys`; see proxy.keys for the format
+
+
+def build(config: Config, env: PolicyEnv) -> Auth:
+    """The policy of one route. Raises ValueError if the keys file cannot be used."""
+    try:
+        entries = parse_keys(env.materials[config.keys])
+    except KeysError as error:
+        raise KeysError(f"{config.keys}: {error}") from None
+    return Auth(entries)
+
+
+class Auth(Policy):
+    def __init__(self, entries: tuple[KeyEntry, ...]) -> None:
+        self._entries = {entry.hash: entry for entry in entries}
+
+    def admit(self, x: Exchange, now: float) -> Reply | None:
+        x.drop |= _DROP
+        key = _presented(x)
+        if key is None:
+            message = "An API key is needed. Send it as Authorization: Bearer KEY or as X-API-Key: KEY."
+            return refuse(x, Kind.UNAUTHORIZED, message, headers=_CHALLENGE)
+        if len(key) <= MAX_KEY_CHARACTERS:
+            digest = hash_key(key)
+            entry = self._entries.get(digest)
+            if entry is not None and hmac.compare_digest(entry.hash, digest) and entry.revoked is None:
+                x.key_id = entry.id
+                return None
+        message = "The API key is not valid here. Check it, or ask the operator for a new one."
+        return refuse(x, Kind.UNAUTHORIZED, message, headers=_CHALLENGE_INVALID)
+
+
+def _presented(x: Exchange) -> str | None:
+    scheme, _, credentials = x.fields.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and credentials.strip():
+        return credentials.strip()
+    return x.fields.get("X-API-Key", "").strip() or None

@@ -1,0 +1,71 @@
+"""What a policy is built with, and how its state outlives the snapshot it belongs to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any, Protocol, TypeVar
+
+from proxy.cells import Cells
+from proxy.chain import Policy
+from proxy.config import Limit, Materials
+
+T = TypeVar("T")
+
+
+class States:
+    """Live state by name (limits, permits, breakers, pools), carried from one snapshot's build to the next.
+
+    A build works on ``States(previous)``: what it asks for is taken over or made new, and nothing of ``previous``
+    changes, so a build that fails leaves no trace. ``seal`` at commit lets go of what the new snapshot did not ask for.
+    """
+
+    def __init__(self, previous: States | None = None) -> None:
+        self._previous = previous
+        self._kept: dict[Hashable, Any] = {}
+
+    def get(self, key: Hashable, factory: Callable[[], T]) -> T:
+        """The state under ``key``, e.g. ("limit", "per-key"); made by ``factory`` if there is none yet."""
+        kept = self._kept
+        if key not in kept:
+            previous = self._previous
+            kept[key] = previous._kept[key] if previous is not None and key in previous._kept else factory()
+        found: T = kept[key]
+        return found
+
+    def seal(self) -> None:
+        """Forget the previous states: this is the one in use now."""
+        self._previous = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEnv:
+    """A policy's surroundings, the same for all policies of a route.
+
+    route: the route's name. emit: takes one access-log line without its newline; bounded and never blocking.
+    draw_hex: that many random bytes as hexadecimal digits.
+    """
+
+    route: str
+    limits: Mapping[str, Limit]
+    materials: Materials
+    states: States
+    cells: Cells
+    emit: Callable[[bytes], None]
+    draw_hex: Callable[[int], str] = token_hex
+
+
+class PolicyModule(Protocol):
+    """What a file in ``proxy/policy`` brings."""
+
+    NAME: str  # the key under ``policies:``
+    ALWAYS: bool  # on without being named; its Config has only defaults
+    SHARED: bool  # counts across requests, so the whole box must have one count
+
+    @property
+    def Config(self) -> Any:  # noqa: N802
+        """The type of its YAML: a Table or a list of names."""
+
+    def build(self, config: Any, env: PolicyEnv) -> Policy:
+        """The policy of one route. Raises ValueError on material that cannot be used, naming it."""

@@ -1,0 +1,122 @@
+"""Header fields that are added, changed or removed, both ways; and what tells an upstream who the client is. Pure.
+
+``proxy.headers`` has removed the hop-by-hop fields and an untrusted peer's forwarding fields by the time what is added
+here is written, so only our own word about the client arrives (RFC 7239 for Forwarded).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+
+from proxy.chain import Policy
+from proxy.config import Table
+from proxy.exchange import Exchange, Head, Reply
+from proxy.headers import HOP_BY_HOP, joined
+from proxy.policy.env import PolicyEnv
+
+NAME = "headers"
+ALWAYS = True
+SHARED = False
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e]*")
+#: Made by the proxy itself: a configured one would contradict the message it stands in.
+_X_FORWARDED = frozenset({b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
+_OURS = {name.decode() for name in HOP_BY_HOP} | {"host"}
+
+
+def _name(value: str) -> str:
+    if not _TOKEN.fullmatch(value):
+        raise ValueError(f"{value!r} is not a header name")
+    if value.lower() in _OURS:
+        raise ValueError(f"{value} is made by the proxy and cannot be set or removed")
+    return value
+
+
+def _value(value: str) -> str:
+    if not _VALUE.fullmatch(value):
+        raise ValueError("a header value is printable ASCII on one line")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Value = Annotated[str, AfterValidator(_value)]
+
+
+class Changes(Table):
+    set: dict[Name, Value] = {}  # replaces what is there
+    remove: tuple[Name, ...] = ()
+
+
+class Config(Table):
+    request: Changes = Changes()  # towards the upstream
+    response: Changes = Changes()  # towards the client
+    forward: tuple[Literal["x-forwarded", "forwarded"], ...] = ("x-forwarded",)  # how the client is named upstream
+
+
+def build(config: Config, env: PolicyEnv) -> Headers:
+    """The policy of one route."""
+    return Headers(config)
+
+
+class Headers(Policy):
+    def __init__(self, config: Config) -> None:
+        self._x_forwarded = "x-forwarded" in config.forward
+        self._forwarded = "forwarded" in config.forward
+        self._add, self._drop = _compile(config.request)
+        self._response_add, self._response_drop = _compile(config.response)
+
+    def admit(self, x: Exchange, now: float) -> Reply | None:
+        if self._x_forwarded:
+            _add_x_forwarded(x)
+        if self._forwarded:
+            _add_forwarded(x)
+        if self._drop:
+            x.drop |= self._drop
+            x.add += self._add
+        return None
+
+    def respond(self, x: Exchange, head: Head, now: float) -> None:
+        if head.headers and _is_event_stream(head):
+            # Proxies further out must neither buffer nor recompress a stream of events.
+            head.headers.append((b"X-Accel-Buffering", b"no"))
+            if b"no-transform" not in (head.get(b"cache-control") or b""):
+                head.headers.append((b"Cache-Control", b"no-transform"))
+        if self._response_drop:
+            head.headers[:] = [f for f in head.headers if f[0].lower() not in self._response_drop]
+            head.headers += self._response_add
+
+
+def _compile(changes: Changes) -> tuple[list[tuple[bytes, bytes]], frozenset[bytes]]:
+    add = [(name.encode(), value.encode()) for name, value in changes.set.items()]
+    return add, frozenset(name.lower().encode() for name in (*changes.set, *changes.remove))
+
+
+def _is_event_stream(head: Head) -> bool:
+    return (head.get(b"content-type") or b"").lstrip()[:17].lower() == b"text/event-stream"
+
+
+def _add_x_forwarded(x: Exchange) -> None:
+    """X-Forwarded-For, -Proto and -Host; a trusted proxy's own are continued, anybody else's were dropped."""
+    peer, proto, host = x.peer.encode(), x.scheme.encode(), x.authority.encode("latin-1")
+    if x.trusted:
+        earlier = joined(x.headers, b"x-forwarded-for")
+        peer = earlier + b", " + peer if earlier else peer
+        proto = joined(x.headers, b"x-forwarded-proto") or proto
+        host = joined(x.headers, b"x-forwarded-host") or host
+        x.drop |= _X_FORWARDED
+    x.add += ((b"X-Forwarded-For", peer), (b"X-Forwarded-Proto", proto), (b"X-Forwarded-Host", host))
+
+
+def _add_forwarded(x: Exchange) -> None:
+    node = f'"[{x.peer}]"' if ":" in x.peer else x.peer or "unknown"
+    element = f"for={node};proto={x.scheme}"
+    if x.authority:
+        element += f';host="{x.authority}"'
+    value = element.encode("latin-1")
+    earlier = joined(x.headers, b"forwarded") if x.trusted else b""
+    x.drop.add(b"forwarded")
+    x.add.append((b"Forwarded", earlier + b", " + value if earlier else value))

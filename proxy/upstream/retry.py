@@ -1,0 +1,103 @@
+"""Whether a failed attempt is tried again, and after how long. Pure: the clock and the drawn number are handed in.
+
+The rules: never after the first byte of the answer went to the client (the caller sees to that: nothing is asked here
+then). Idempotent methods (RFC 9110 §9.2.2), or any method when no byte of the request was sent. Retries are held to a
+share of the requests (the budget), with a floor of 3 so that a quiet upstream may be retried at all; without it, retries
+multiply the load on what is failing. Backoff is drawn from the whole interval, so that clients that failed together do
+not come back together.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from proxy.config import Retry
+
+IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+BUDGET_FLOOR = 3
+BUDGET_WINDOW_S = 10.0
+NUM_BUCKETS = 10
+BACKOFF_S = 0.025
+MAX_BACKOFF_S = 0.25
+
+
+class Failure(Enum):
+    """How an attempt ended without an answer."""
+
+    CONNECT = "could not connect"
+    STALE = "a kept-alive connection was closed under the request"
+    BROKE_OFF = "closed before an answer"
+    TIMEOUT = "no answer in time"
+    PROTOCOL = "the answer was malformed"
+
+
+#: A slow server is not helped by the same work again, and a malformed answer will not be better: those are final.
+_RETRYABLE = frozenset({Failure.CONNECT, Failure.STALE, Failure.BROKE_OFF})
+
+
+class RetryBudget:
+    """Requests and retries of one upstream over the last ten seconds, in ten buckets."""
+
+    __slots__ = ("_buckets",)
+
+    def __init__(self) -> None:
+        self._buckets = [[-1, 0, 0] for _ in range(NUM_BUCKETS)]  # [tick, requests, retries]
+
+    def request(self, now: float) -> None:
+        """Count a request (not its retries)."""
+        self._bucket(now)[1] += 1
+
+    def allows(self, share: float, now: float) -> bool:
+        """Whether one more retry stays within ``share`` of the requests, or within the floor."""
+        tick = int(now * NUM_BUCKETS / BUDGET_WINDOW_S)
+        requests = retries = 0
+        for at, num_requests, num_retries in self._buckets:
+            if tick - NUM_BUCKETS < at <= tick:
+                requests += num_requests
+                retries += num_retries
+        return retries + 1 <= max(BUDGET_FLOOR, share * requests)
+
+    def spend(self, now: float) -> None:
+        """Count a retry."""
+        self._bucket(now)[2] += 1
+
+    def _bucket(self, now: float) -> list[int]:
+        tick = int(now * NUM_BUCKETS / BUDGET_WINDOW_S)
+        bucket = self._buckets[tick % NUM_BUCKETS]
+        if bucket[0] != tick:
+            bucket[:] = (tick, 0, 0)
+        return bucket
+
+
+def decide(
+    config: Retry,
+    budget: RetryBudget,
+    *,
+    attempt: int,
+    method: str,
+    sent: bool,
+    replayable: bool,
+    failure: Failure,
+    draw: float,
+    now: float,
+    idempotent: bool = False,
+) -> float | None:
+    """Seconds to wait before the next attempt, or None: give up. Allowing it spends the budget.
+
+    attempt: the one that failed, from 1. sent: some byte of the request may have reached the server. replayable: the
+    body can be sent again (there is none, none was taken from the client yet, or a copy is held). draw: in [0, 1).
+    idempotent: says so for a method that by itself is not (inference on the local engine).
+
+    A kept-alive connection that was closed under the request says nothing about the server: its first retry is at once
+    and outside the budget.
+    """
+    if failure not in _RETRYABLE or not replayable:
+        return None
+    if sent and not (idempotent or method in IDEMPOTENT):
+        return None
+    if failure is Failure.STALE and attempt == 1:
+        return 0.0
+    if attempt >= config.attempts or not budget.allows(config.budget, now):
+        return None
+    budget.spend(now)
+    return draw * min(MAX_BACKOFF_S, BACKOFF_S * 2.0 ** (attempt - 1))
