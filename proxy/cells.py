@@ -3,8 +3,8 @@
 The mapping has a head, an array of doubles (the cells) and a directory that says which cells are which metric. A worker
 resolves a metric once, when a snapshot is built, and then adds to its cell; the supervisor reads directory and cells of
 all workers and combines them. A worker that takes over the mapping of a dead one finds its metrics in the directory and
-counts on, so counters never go backwards; gauges start again at zero. Both areas are bounded: a metric that does not fit
-is counted into nothing, and ``headrace_metrics_dropped_total`` says so. A directory entry is published by the last
+counts on, so counters never go backwards; gauges start again at zero. Both areas are bounded: a metric that does not
+fit is counted into nothing, and ``headrace_metrics_dropped_total`` says so. A directory entry is published by the last
 write, the number of directory bytes, so a reader never sees half of one.
 """
 

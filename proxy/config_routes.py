@@ -45,8 +45,8 @@ class ProxyConfig(Table):
     """All that a proxy worker is built from, besides materials and sockets."""
 
     listeners: Annotated[tuple[Listener, ...], Field(min_length=1)]
-    upstreams: dict[str, Upstream] = {}
-    limits: dict[str, Limit] = {}
+    upstreams: dict[str, Upstream] = Field(default_factory=dict)
+    limits: dict[str, Limit] = Field(default_factory=dict)
     routes: tuple[Route, ...] = ()
     defaults: Defaults = Defaults()
     engine_socket: str | None = None  # unix socket of the local engine; None: there is none

@@ -2,9 +2,10 @@
 
 Theory. GCRA keeps one number per key, the instant at which its bucket will be full again, and lets a request pass if
 that instant, moved on by one emission interval, is no further ahead than the burst. Here the instants are told on a
-clock that counts emissions instead of seconds: it advances ``count`` units in ``per_s`` seconds, so a key's number minus
-the clock is how many of its requests are not yet forgiven. When a reload changes the rate, only the clock changes its
-pace; what every key has used stays exactly used, whether the limit was lowered or raised (nobody gets a free bucket).
+clock that counts emissions instead of seconds: it advances ``count`` units in ``per_s`` seconds, so a key's number
+minus the clock is how many of its requests are not yet forgiven. When a reload changes the rate, only the clock changes
+its pace; what every key has used stays exactly used, whether the limit was lowered or raised (nobody gets a free
+bucket).
 
 Memory is bounded: when the table is full, keys whose bucket is full again make room, found by a hand that moves round
 the table. If there is none, new keys share one common bucket: no key is ever forgiven to make room.

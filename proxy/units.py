@@ -45,9 +45,9 @@ def parse_percent(value: Any) -> float:
 
 
 class Rate(NamedTuple):
-    """``count`` events in any ``per_s`` seconds."""
+    """``events`` in any ``per_s`` seconds."""
 
-    count: int
+    events: int
     per_s: float
 
 
@@ -83,7 +83,7 @@ def spell_percent(fraction: float) -> str:
 def spell_rate(rate: Rate) -> str:
     """Rate(600, 60) -> ``600/min``."""
     period = next(name for name, seconds in _PERIODS.items() if seconds == rate.per_s)
-    return f"{rate.count}/{period}"
+    return f"{rate.events}/{period}"
 
 
 def _text(pattern: str) -> WithJsonSchema:

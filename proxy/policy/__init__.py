@@ -40,7 +40,7 @@ else:
 
 
 def build_chain(policies: PolicySet, env: PolicyEnv) -> Chain:
-    """The chain of one route (or, with ``PolicySet()``, of what no route takes). Raises ValueError naming the policy."""
+    """The chain of one route or, with ``PolicySet()``, of what no route takes. Raises ValueError."""
     built = []
     for module in POLICIES:
         config = getattr(policies, module.NAME)

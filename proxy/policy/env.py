@@ -64,7 +64,7 @@ class PolicyModule(Protocol):
     SHARED: bool  # counts across requests, so the whole box must have one count
 
     @property
-    def Config(self) -> Any:  # noqa: N802
+    def Config(self) -> Any:
         """The type of its YAML: a Table or a list of names."""
 
     def build(self, config: Any, env: PolicyEnv) -> Policy:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from proxy.chain import Policy
 from proxy.config import Table
@@ -47,7 +47,7 @@ Value = Annotated[str, AfterValidator(_value)]
 
 
 class Changes(Table):
-    set: dict[Name, Value] = {}  # replaces what is there
+    set: dict[Name, Value] = Field(default_factory=dict)  # replaces what is there
     remove: tuple[Name, ...] = ()
 
 

@@ -14,7 +14,6 @@ from typing import Annotated
 from pydantic import Field
 
 from proxy.chain import Policy
-from proxy.config import Limit
 from proxy.errors import Kind, refuse, retry_after
 from proxy.exchange import Exchange, Head, Reply
 from proxy.fields import go_duration, sf_item

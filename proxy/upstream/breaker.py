@@ -116,7 +116,9 @@ class Breaker:
         self.open_until = 0.0
         self._open_s = 0.0  # of the open state now or last; 0.0: closed since it began well
         self._window = [[-1, 0, 0] for _ in range(NUM_BUCKETS)]  # [tick, good, bad]
-        self._enter_half_open(0.0)
+        self._half_open_at = self._probed_at = 0.0
+        self._arrivals = self._probes_given = self._probes_good = self._probes_bad = 0
+        self.probes_in_flight = self.probes_answered = 0
 
     def admit(self, now: float) -> Permit | Refused:
         """A permit, which must be settled, or a refusal. A waited-out open state turns half-open here."""

@@ -2,9 +2,9 @@
 
 The rules: never after the first byte of the answer went to the client (the caller sees to that: nothing is asked here
 then). Idempotent methods (RFC 9110 §9.2.2), or any method when no byte of the request was sent. Retries are held to a
-share of the requests (the budget), with a floor of 3 so that a quiet upstream may be retried at all; without it, retries
-multiply the load on what is failing. Backoff is drawn from the whole interval, so that clients that failed together do
-not come back together.
+share of the requests (the budget), with a floor of 3 so that a quiet upstream may be retried at all; without a budget,
+retries multiply the load on what is failing. Backoff is drawn from the whole interval, so that clients that failed
+together do not come back together.
 """
 
 from __future__ import annotations
