@@ -1,0 +1,170 @@
+"""An embedding model as a request sees it: texts in, vectors out, awaited on the event loop.
+
+Owns a request's way through the model: the tokens it adds to the backlog, the encoding of its texts (off the loop when
+they are long), its job on the device, and that whatever ends it gives everything back. Knows no HTTP and no runtime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.adapters.text import Text, TextAdapter, load_text_adapter
+from engine.admission import Admission
+from engine.backlog import Backlog
+from engine.batcher import Batcher
+from engine.embedding_lane import EmbeddingJob, EmbeddingLane
+from engine.encoder import load_encoder
+from engine.errors import Kind, RequestError
+from engine.job import Job, Lane
+from engine.model_folder import ModelFolder
+from engine.settings import ModelSettings
+
+#: Above it a run lasts longer (90 ms for MiniLM on two cores) and yields nothing more per token.
+_MAX_PADDED_TOKENS = 512
+_INLINE_CHARACTERS = 4096  # about 2 ms of the event loop
+_WARM_TOKENS = 16
+
+
+class Runner(Protocol):
+    """What an Embedder needs of engine/device.py."""
+
+    def submit(self, lane: Lane, job: Job) -> None:
+        """Queue a job."""
+        ...
+
+    def cancel(self, lane: Lane, job: Job) -> None:
+        """Nobody wants this job any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """The answer to one request."""
+
+    vectors: NDArray[np.float32]  # [texts, dimensions], in the order of the texts
+    num_tokens: int  # real ones, special tokens included, padding not
+
+
+def load_embedder(folder: ModelFolder, settings: ModelSettings, *, threads: int) -> Embedder:
+    """Load a model and run it once. threads: of one run; 0: one per usable core. Blocking; raises ModelError."""
+    adapter = load_text_adapter(folder)
+    encoder = load_encoder(folder, threads=threads)
+    encoder.warm(settings.max_batch, _WARM_TOKENS)
+    batcher: Batcher[EmbeddingJob] = Batcher(
+        max_batch=settings.max_batch, max_padded_tokens=_MAX_PADDED_TOKENS, window_s=settings.window_s
+    )
+    lane = EmbeddingLane(settings.name, encoder, adapter, batcher)
+    created = int(datetime.fromisoformat(folder.manifest.created).timestamp())
+    return Embedder(lane, created=created, max_queue=settings.max_queue)
+
+
+class Embedder:
+    """One embedding model, ready to serve (a Model of engine/serving.py)."""
+
+    kind: Literal["embedding"] = "embedding"
+
+    def __init__(
+        self,
+        lane: EmbeddingLane,
+        *,
+        created: int = 0,
+        max_queue: int = 128,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """created: seconds since the epoch. max_queue: requests that may wait beside a running batch, and their tokens
+        counted as if each were one text of full length."""
+        self.name = lane.name
+        self.created = created
+        self.lane = lane
+        self.dimensions = lane.encoder.dimensions
+        self.admission = Admission(running=lane.batcher.max_batch, queue=max_queue)
+        self.backlog = Backlog(lane.pace, max_tokens=max_queue * lane.adapter.max_tokens)
+        self.num_texts = 0
+        self.num_tokens = 0
+        self._clock = clock
+
+    async def embed(self, runner: Runner, texts: Sequence[Text]) -> Embeddings:
+        """The vectors of one or more texts, or of arrays of the model's own token ids.
+
+        Raises RequestError: 400 or 422 for a text, 503 with retry_after_s when too much waits, 500 when the model
+        fails on a text. Cancelling the call takes the job out of the queue.
+        """
+        if (retry_after_s := self.backlog.full_for_s()) is not None:
+            raise RequestError(
+                Kind.OVERLOADED,
+                f"the model {self.name!r} has {self.backlog.num_tokens} tokens waiting (at most"
+                f" {self.backlog.max_tokens}); try again in {math.ceil(retry_after_s)} s",
+                retry_after_s=retry_after_s,
+            )
+        rows = await _encode(self.lane.adapter, texts)
+        num_tokens = sum(map(len, rows))
+        self.backlog.enter(num_tokens)
+        try:
+            vectors = await self._run(runner, rows)
+        finally:
+            self.backlog.leave(num_tokens)
+        self.num_texts += len(rows)
+        self.num_tokens += num_tokens
+        return Embeddings(vectors, num_tokens)
+
+    def statistics(self) -> dict[str, float]:
+        """Texts and tokens embedded, runs, rows that wait, tokens per second while the device is at it."""
+        return {
+            "embedded_texts_total": self.num_texts,
+            "embedded_tokens_total": self.num_tokens,
+            "embedding_runs_total": self.lane.num_runs,
+            "embedding_rows_waiting": self.lane.batcher.num_rows,
+            "embedding_tokens_inside": self.backlog.num_tokens,
+            "embedding_tokens_per_second": 1 / self.lane.pace.seconds_per_token,
+        }
+
+    def close(self) -> None:
+        """Nothing to free by hand: the session goes with its last reference."""
+
+    async def _run(self, runner: Runner, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def deliver(event: Any) -> None:
+            if not done.done():
+                done.set_result(event)
+
+        job = EmbeddingJob(deliver=deliver, arrived_at=self._clock(), rows=rows)
+        runner.submit(self.lane, job)
+        try:
+            event = await done
+        except asyncio.CancelledError:
+            runner.cancel(self.lane, job)
+            raise
+        if isinstance(event, BaseException):
+            raise event
+        vectors: NDArray[np.float32] = event
+        return vectors
+
+
+async def _encode(adapter: TextAdapter, texts: Sequence[Text]) -> list[list[int]]:
+    """The ids of each text; a refusal names the text by its place in the request."""
+    wanted = True
+
+    def encode_all() -> list[list[int]]:
+        rows = []
+        for index, text in enumerate(texts):
+            if not wanted:
+                break
+            rows.append(adapter.encode(text, f"input[{index}]"))
+        return rows
+
+    if sum(map(len, texts)) <= _INLINE_CHARACTERS:
+        return encode_all()
+    try:
+        return await asyncio.to_thread(encode_all)
+    finally:
+        wanted = False

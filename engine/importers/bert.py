@@ -1,0 +1,163 @@
+"""A BERT sentence encoder as Hugging Face lays it on disk -> a model folder.
+
+Owns what such a directory must hold and say, and refuses what the graph would compute wrongly, before any work. The
+arithmetic is in bert_graph, the container in safetensors.
+
+    config.json, model.safetensors, tokenizer.json            needed
+    modules.json, 1_Pooling/config.json, sentence_bert_config.json    of sentence-transformers, read where present
+
+Without modules.json the model is served with mean pooling; the vectors are of length 1 in any case.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import orjson
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from engine import model_folder
+from engine.importers import bert_graph
+from engine.importers.safetensors import TensorFile
+from engine.importers.weights import WeightsFile
+from engine.model_folder import EmbeddingFacts, Manifest, ModelError, Source, TokenizerFacts
+
+_WEIGHTS = "model.safetensors"
+_TOKENIZER = "tokenizer.json"
+_JSON_LIMIT_BYTES = 64 << 20
+
+
+def is_bert_folder(path: Path) -> bool:
+    """Whether the directory looks like a Hugging Face model, of whatever architecture."""
+    return (path / "config.json").is_file()
+
+
+def import_bert(source: Path, target: Path, *, name: str, license: str | None = None) -> None:
+    """Make the model folder ``target`` from the directory ``source``; whole or not at all. Raises ModelError."""
+    config = _read_json(source / "config.json")
+    shape = _read_shape(source / "config.json", config)
+    _check_modules(source)
+    max_tokens = _read_max_tokens(source, shape.positions)
+    tokenizer = _read_tokenizer(source / _TOKENIZER, shape.vocab_size)
+    file = source / _WEIGHTS
+    if not file.is_file():
+        raise ModelError(f"{file}: is missing; only weights in one safetensors file are read, never pickles or shards")
+    weights = _named_as_encoder(file, TensorFile(file), shape)
+    manifest = Manifest(
+        name=name,
+        kind="embedding",
+        architecture="bert",
+        license=license,
+        created=model_folder.created_now(),
+        source=Source(file=file.name, sha256=model_folder.sha256(file)),
+        embedding=EmbeddingFacts(
+            dimensions=shape.hidden, max_tokens=max_tokens, pad_id=_integer(config, "pad_token_id", default=0)
+        ),
+        tokenizer=tokenizer,
+    )
+    with model_folder.staged(target) as directory:
+        with WeightsFile(directory / model_folder.WEIGHTS) as weights_file:
+            graph = bert_graph.build(shape, weights, weights_file)
+        onnx.save_model(graph, directory / model_folder.GRAPH)
+        (directory / _TOKENIZER).write_bytes((source / _TOKENIZER).read_bytes())
+        model_folder.seal(directory, manifest)
+
+
+def _read_shape(path: Path, config: Mapping[str, Any]) -> bert_graph.BertShape:
+    """The sizes in config.json; ModelError for whatever the graph does not compute."""
+    expected = {
+        "model_type": "bert",
+        "hidden_act": "gelu",
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+    }
+    for key, value in expected.items():
+        if (found := config.get(key, value if key != "model_type" else None)) != value:
+            raise ModelError(f"{path}: {key} is {found!r}; only BERT encoders with {key} {value!r} can be imported")
+    try:
+        shape = bert_graph.BertShape(
+            vocab_size=_integer(config, "vocab_size"),
+            positions=_integer(config, "max_position_embeddings"),
+            token_types=_integer(config, "type_vocab_size"),
+            hidden=_integer(config, "hidden_size"),
+            intermediate=_integer(config, "intermediate_size"),
+            layers=_integer(config, "num_hidden_layers"),
+            heads=_integer(config, "num_attention_heads"),
+            epsilon=float(config.get("layer_norm_eps", 1e-12)),
+        )
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{path}: {error}; fetch the file again") from error
+    if shape.hidden % shape.heads:
+        raise ModelError(f"{path}: hidden_size {shape.hidden} is not a multiple of num_attention_heads {shape.heads}")
+    return shape
+
+
+def _integer(config: Mapping[str, Any], key: str, *, default: int | None = None) -> int:
+    value = config.get(key, default)
+    if type(value) is not int or value < (1 if default is None else 0):
+        raise ValueError(f"{key} is {value!r}, a positive whole number is needed")
+    return value
+
+
+def _check_modules(source: Path) -> None:
+    """Refuse a sentence-transformers pipeline other than encoder, mean pooling, normalisation."""
+    path = source / "modules.json"
+    if not path.is_file():
+        return
+    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in _read_json(path, list)]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise ModelError(f"{path}: only Transformer, Pooling and Normalize are supported, not {', '.join(kinds)}")
+    pooling = _read_json(source / "1_Pooling" / "config.json")
+    modes = [key for key, value in pooling.items() if key.startswith("pooling_mode_") and value is True]
+    if modes != ["pooling_mode_mean_tokens"]:
+        raise ModelError(f"{source / '1_Pooling' / 'config.json'}: only mean pooling is supported, not {modes}")
+
+
+def _read_max_tokens(source: Path, positions: int) -> int:
+    """How long a text the model was made for, special tokens included."""
+    path = source / "sentence_bert_config.json"
+    declared = _read_json(path).get("max_seq_length") if path.is_file() else None
+    return min(declared, positions) if type(declared) is int and declared > 2 else positions
+
+
+def _read_tokenizer(path: Path, vocab_size: int) -> TokenizerFacts:
+    """What the manifest says of tokenizer.json; ModelError when its ids do not fit the model."""
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the package raises bare Exception for a missing or a malformed file
+        raise ModelError(f"{path}: cannot be read as a tokenizer ({error}); export it with the model") from error
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    if max(ids.values(), default=0) >= vocab_size:
+        raise ModelError(f"{path}: has ids beyond the model's {vocab_size} words; it belongs to another model")
+    special = {token.content: id for id, token in sorted(tokenizer.get_added_tokens_decoder().items()) if token.special}
+    return TokenizerFacts(kind="tokenizers", file=_TOKENIZER, special=special)
+
+
+def _named_as_encoder(path: Path, tensors: TensorFile, shape: bert_graph.BertShape) -> dict[str, NDArray[np.float32]]:
+    """The tensors that the graph needs, under the names without the ``bert.`` that some files put before them."""
+    plain = {re.sub(r"^bert\.", "", name): name for name in tensors}
+    needed = shape.tensors()
+    for name, expected in needed.items():
+        if name not in plain:
+            raise ModelError(f"{path}: has no floating-point tensor {name}; it is not the model of config.json")
+        if (found := tensors.tensors[plain[name]].shape) != expected:
+            raise ModelError(f"{path}: {name} has shape {found}, config.json says {expected}; fetch both files again")
+    return {name: tensors[plain[name]] for name in needed}
+
+
+def _read_json(path: Path, kind: type = dict) -> Any:
+    try:
+        if path.stat().st_size > _JSON_LIMIT_BYTES:
+            raise ModelError(f"{path}: is larger than {_JSON_LIMIT_BYTES >> 20} MiB; no configuration is")
+        document = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}; the directory must hold the whole model") from error
+    except orjson.JSONDecodeError as error:
+        raise ModelError(f"{path}: is not JSON ({error}); fetch the file again") from error
+    if not isinstance(document, kind):
+        raise ModelError(f"{path}: is not a JSON {'object' if kind is dict else 'array'}; fetch the file again")
+    return document

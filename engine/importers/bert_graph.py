@@ -1,0 +1,180 @@
+"""The ONNX graph of a BERT encoder that ends in one unit vector per text.
+
+Owns the arithmetic (Devlin et al. 2018, post-norm, exact GELU) and which fused kernels of ONNX Runtime it is spelt
+with. Knows nothing of tokenizers, or of how the weights were stored before.
+
+    token_ids int32[rows, tokens], padded on the right with any id of the vocabulary
+    lengths   int32[rows], real tokens of each row, at least 1
+    embedding float32[rows, hidden], mean over the real tokens, L2 norm 1
+
+Attention takes the lengths themselves as its mask, and the mean weighs padding with zero, so a row's result does not
+depend on how far its neighbours padded it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from engine.importers.weights import WeightsFile
+
+Array = NDArray[Any]
+_FUSED = "com.microsoft"
+_OPSET = 21
+_IR_VERSION = 10
+
+
+@dataclass(frozen=True)
+class BertShape:
+    """The sizes of one BERT encoder, in elements; epsilon is that of every layer normalisation."""
+
+    vocab_size: int
+    positions: int
+    token_types: int
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    epsilon: float
+
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor that the graph needs, as Hugging Face names them."""
+        hidden = self.hidden
+        needed: dict[str, tuple[int, ...]] = {
+            "embeddings.word_embeddings.weight": (self.vocab_size, hidden),
+            "embeddings.position_embeddings.weight": (self.positions, hidden),
+            "embeddings.token_type_embeddings.weight": (self.token_types, hidden),
+            "embeddings.LayerNorm.weight": (hidden,),
+            "embeddings.LayerNorm.bias": (hidden,),
+        }
+        dense = {
+            "attention.self.query": (hidden, hidden),
+            "attention.self.key": (hidden, hidden),
+            "attention.self.value": (hidden, hidden),
+            "attention.output.dense": (hidden, hidden),
+            "intermediate.dense": (self.intermediate, hidden),
+            "output.dense": (hidden, self.intermediate),
+        }
+        for layer in range(self.layers):
+            for name, shape in dense.items():
+                needed[f"encoder.layer.{layer}.{name}.weight"] = shape
+                needed[f"encoder.layer.{layer}.{name}.bias"] = shape[:1]
+            for name in ("attention.output.LayerNorm", "output.LayerNorm"):
+                needed[f"encoder.layer.{layer}.{name}.weight"] = (hidden,)
+                needed[f"encoder.layer.{layer}.{name}.bias"] = (hidden,)
+        return needed
+
+
+def build(shape: BertShape, weights: Mapping[str, NDArray[np.float32]], file: WeightsFile) -> onnx.ModelProto:
+    """The graph, its large arrays written to ``file`` on the way.
+
+    weights: float32, named and shaped as ``shape.tensors()`` says.
+    """
+    graph = _Graph(file)
+    hidden = _embed(graph, weights, shape.epsilon)
+    for layer in range(shape.layers):
+        hidden = _encoder_layer(graph, layer, hidden, weights, shape)
+    _pool(graph, hidden)
+    return helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            "bert_embedding",
+            [
+                helper.make_tensor_value_info("token_ids", TensorProto.INT32, ["rows", "tokens"]),
+                helper.make_tensor_value_info("lengths", TensorProto.INT32, ["rows"]),
+            ],
+            [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["rows", shape.hidden])],
+            graph.initializers,
+        ),
+        opset_imports=[helper.make_opsetid("", _OPSET), helper.make_opsetid(_FUSED, 1)],
+        ir_version=_IR_VERSION,
+    )
+
+
+class _Graph:
+    """A graph while it grows: nodes in order, small constants inside, large arrays beside."""
+
+    def __init__(self, file: WeightsFile) -> None:
+        self._file = file
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: list[onnx.TensorProto] = []
+
+    def node(self, operator: str, inputs: list[str], output: str, *, domain: str = "", **attributes: Any) -> str:
+        """Add one node of one output and give back the output's name."""
+        self.nodes.append(helper.make_node(operator, inputs, [output], name=output, domain=domain, **attributes))
+        return output
+
+    def constant(self, name: str, value: Array) -> str:
+        """A small array, stored in the graph."""
+        self.initializers.append(onnx.numpy_helper.from_array(value, name))
+        return name
+
+    def array(self, name: str, value: Array) -> str:
+        """A large array, stored beside the graph."""
+        self.initializers.append(self._file.append(name, value.shape, [value]))
+        return name
+
+
+def _embed(graph: _Graph, weights: Mapping[str, NDArray[np.float32]], epsilon: float) -> str:
+    """Word, position and type 0, summed and normalised; the type's row is folded into the positions."""
+    type_0 = weights["embeddings.token_type_embeddings.weight"][0]
+    words = graph.array("words", weights["embeddings.word_embeddings.weight"])
+    positions = graph.array("positions", weights["embeddings.position_embeddings.weight"] + type_0)
+    graph.node("Shape", ["token_ids"], "num_tokens", start=1, end=2)
+    graph.node("Gather", [words, "token_ids"], "word_rows")
+    graph.node("Slice", [positions, graph.constant("zero", np.array([0], np.int64)), "num_tokens"], "position_rows")
+    graph.node("Add", ["word_rows", "position_rows"], "summed")
+    scale = graph.array("norm.scale", weights["embeddings.LayerNorm.weight"])
+    bias = graph.array("norm.bias", weights["embeddings.LayerNorm.bias"])
+    return graph.node("LayerNormalization", ["summed", scale, bias], "embedded", axis=-1, epsilon=epsilon)
+
+
+def _encoder_layer(
+    graph: _Graph, layer: int, hidden: str, weights: Mapping[str, NDArray[np.float32]], shape: BertShape
+) -> str:
+    """Attention, then the feed-forward, each with its residual and normalisation in one kernel."""
+
+    def array(name: str, value: Array) -> str:
+        return graph.array(f"{layer}.{name}", value)
+
+    def weight(name: str) -> NDArray[np.float32]:
+        return weights[f"encoder.layer.{layer}.{name}"]
+
+    def dense(name: str, hidden: str) -> str:
+        return graph.node("MatMul", [hidden, array(name, weight(f"{name}.weight").T)], f"{layer}.{name}.product")
+
+    def normalise(branch: str, residual: str, dense_name: str, norm: str) -> str:
+        inputs = [branch, residual, *(array(f"{norm}.{part}", weight(f"{norm}.{part}")) for part in ("weight", "bias"))]
+        inputs.append(array(f"{dense_name}.bias", weight(f"{dense_name}.bias")))
+        output = f"{layer}.{norm}.out"
+        return graph.node("SkipLayerNormalization", inputs, output, domain=_FUSED, epsilon=shape.epsilon)
+
+    parts = [f"attention.self.{part}" for part in ("query", "key", "value")]
+    qkv = array("qkv", np.concatenate([weight(f"{part}.weight") for part in parts]).T)
+    qkv_bias = array("qkv.bias", np.concatenate([weight(f"{part}.bias") for part in parts]))
+    attended = graph.node(
+        "Attention", [hidden, qkv, qkv_bias, "lengths"], f"{layer}.attended", domain=_FUSED, num_heads=shape.heads
+    )
+    projected = dense("attention.output.dense", attended)
+    hidden = normalise(projected, hidden, "attention.output.dense", "attention.output.LayerNorm")
+    raised = dense("intermediate.dense", hidden)
+    raised_bias = array("intermediate.dense.bias", weight("intermediate.dense.bias"))
+    active = graph.node("Gelu", [graph.node("Add", [raised, raised_bias], f"{layer}.raised")], f"{layer}.active")
+    return normalise(dense("output.dense", active), hidden, "output.dense", "output.LayerNorm")
+
+
+def _pool(graph: _Graph, hidden: str) -> None:
+    """The sum over real tokens, scaled to length 1: dividing it by their number first would change nothing."""
+    axis_1 = graph.constant("axis_1", np.array([1], np.int64))
+    start = graph.constant("start", np.array(0, np.int32))
+    step = graph.constant("step", np.array(1, np.int32))
+    graph.node("Squeeze", [graph.node("Cast", ["num_tokens"], "num_tokens_32", to=TensorProto.INT32)], "limit")
+    graph.node("Range", [start, "limit", step], "index")
+    graph.node("Less", ["index", graph.node("Unsqueeze", ["lengths", axis_1], "lengths_column")], "is_real")
+    graph.node("Unsqueeze", [graph.node("Cast", ["is_real"], "real", to=TensorProto.FLOAT), axis_1], "real_row")
+    graph.node("Squeeze", [graph.node("MatMul", ["real_row", hidden], "sum_row"), axis_1], "sum")
+    graph.node("LpNormalization", ["sum"], "embedding", axis=-1, p=2)
