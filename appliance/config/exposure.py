@@ -8,7 +8,8 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 from appliance.config.problems import Loc
-from appliance.config.tables import HeadraceConfig
+from appliance.config.tables import HeadraceConfig, Route
+from proxy.config_routes import ENGINE
 
 
 def is_loopback(address: str) -> bool:
@@ -32,11 +33,17 @@ def check_exposure(config: HeadraceConfig) -> list[tuple[Loc, str]]:
         findings.append((("admin", "address"), f"{admin} is reachable from outside; expected a loopback address"))
     outside = [each.address for each in config.listeners if each.redirect is None and not is_loopback(each.address)]
     for index, route in enumerate(config.routes):
-        if outside and route.to == "engine" and route.policies.auth is None and not route.allow_anonymous:
+        if outside and _needs_key(route, config) and getattr(route.policies, "auth", None) is None:
             message = (
-                f"serves the engine without a key on {outside[0]}, which is reachable from outside; make a key with "
+                f"serves {route.to} without a key on {outside[0]}, which is reachable from outside; make a key with "
                 "`headrace keys add` and set `policies: {auth: {keys: FILE}}`, listen on 127.0.0.1, or set "
                 "`allow_anonymous: true` if everybody may use it"
             )
             findings.append((("routes", index), message))
     return findings
+
+
+def _needs_key(route: Route, config: HeadraceConfig) -> bool:
+    upstream = config.upstreams.get(route.to)
+    spends = route.to == ENGINE or (upstream is not None and upstream.key is not None)
+    return spends and not route.allow_anonymous

@@ -10,8 +10,8 @@ from typing import Literal
 from appliance.config import files
 from appliance.config.document import Document
 from appliance.config.exposure import check_exposure
-from appliance.config.materials import Finding, check_certificates, check_models, gather
-from appliance.config.problems import ConfigurationError, Problem, problem_at
+from appliance.config.materials import Finding, check_certificates, check_keys, check_models, gather
+from appliance.config.problems import ConfigurationError, Problem, problem_at, spell_loc
 from appliance.config.runtime_dir import MAX_RUNTIME_DIR_BYTES, default_runtime_dir
 from appliance.config.tables import HeadraceConfig
 from appliance.config.validation import place_of, validate
@@ -60,6 +60,7 @@ def load(path: Path) -> Configuration:
     )
     contents, findings = gather(config, root, os.environ)
     findings += check_certificates(config, contents)
+    findings += check_keys(config, contents)
     findings += check_models(config, root)
     findings += check_exposure(config)
     findings += cross_check(proxy)
@@ -119,17 +120,15 @@ def _access_log(config: HeadraceConfig, root: Path) -> Path | Literal["stderr", 
 
 def _check_appliance(config: HeadraceConfig, proxy: ProxyConfig, runtime_dir: Path) -> list[Finding]:
     findings: list[Finding] = []
-    if config.workers != "auto" and config.workers > 1:
-        for reason in needs_shared_state(proxy):
-            findings.append((("workers",), f"{reason}; expected 1 or auto, found {config.workers}"))
+    shared = [spell_loc(loc) for loc in needs_shared_state(proxy)]
+    if config.workers != "auto" and config.workers > 1 and shared:
+        message = (
+            f"expected 1 or auto, found {config.workers}: each worker would count for itself in {', '.join(shared)}"
+        )
+        findings.append((("workers",), message))
     if len(os.fsencode(runtime_dir)) > MAX_RUNTIME_DIR_BYTES:
         message = f"{runtime_dir} is too long for sockets inside it; expected {MAX_RUNTIME_DIR_BYTES} bytes at most"
         findings.append((("runtime_dir",), message))
-    seen: dict[str, int] = {}
-    for index, listener in enumerate(config.listeners):
-        if (first := seen.setdefault(listener.address, index)) != index:
-            message = f"{listener.address} is the address of listeners[{first}] too; expected each address once"
-            findings.append((("listeners", index, "address"), message))
     return findings
 
 

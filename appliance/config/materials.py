@@ -1,13 +1,12 @@
 """What the configuration names on disk and in the environment: read once, checked, handed on as bytes.
 
 Owns reading: certificates, private keys, key files and secrets, whose contents become ``Materials``, and the question
-whether a model folder is there. A relative path starts at the directory of the main file; in Materials it keeps the
-name that the configuration gives it. Secret values never enter a message.
+whether a model folder is there and whole. A relative path starts at the directory of the main file; in Materials it
+keeps the name that the configuration gives it. Secret values never enter a message.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +15,9 @@ from appliance.config.files import read_bytes
 from appliance.config.problems import ConfigurationError, Loc
 from appliance.config.schema import find, has_mark
 from appliance.config.tables import HeadraceConfig, Secret
+from engine import model_folder
+from engine.model_folder import ModelError
+from proxy.keys import KeysError, parse_keys
 
 MAX_MATERIAL_BYTES = 16 << 20
 
@@ -57,16 +59,32 @@ def check_certificates(config: HeadraceConfig, contents: Mapping[str, bytes]) ->
     return findings
 
 
+def check_keys(config: HeadraceConfig, contents: Mapping[str, bytes]) -> list[Finding]:
+    """Files of API keys that cannot be used."""
+    findings: list[Finding] = []
+    for index, route in enumerate(config.routes):
+        auth = getattr(route.policies, "auth", None)
+        if auth is not None and auth.keys in contents:
+            try:
+                parse_keys(contents[auth.keys])
+            except KeysError as error:
+                findings.append((("routes", index, "policies", "auth", "keys"), f"{auth.keys}: {error}"))
+    return findings
+
+
 def check_models(config: HeadraceConfig, root: Path) -> list[Finding]:
-    """Model folders that are not there. Whether one is whole, the engine finds out when it loads it."""
+    """Model folders that are missing or damaged, as far as it shows without reading the weights."""
     findings: list[Finding] = []
     for name, model in config.models.by_name.items():
-        folder, loc = root / model.path, ("models", name, "path")
-        if not folder.is_dir():
+        loc: Loc = ("models", name, "path")
+        if not (root / model.path).is_dir():
             advice = "import one with `headrace model pull NAME` or `headrace model import PATH`"
-            findings.append((loc, f"there is no model folder {folder}; {advice}"))
-        elif not os.access(folder / "model.yaml", os.R_OK):
-            findings.append((loc, f"{folder} holds no readable model.yaml, so it is not a whole model folder"))
+            findings.append((loc, f"there is no model folder {root / model.path}; {advice}"))
+            continue
+        try:
+            model_folder.read(root / model.path)
+        except (ModelError, OSError) as error:
+            findings.append((loc, str(error)))
     return findings
 
 

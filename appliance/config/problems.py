@@ -40,7 +40,7 @@ class Problem:
 
 
 class ConfigurationError(Exception):
-    """The configuration cannot be used. ``problems`` holds everything that was found, in the order of the files."""
+    """The configuration cannot be used. ``problems`` holds everything that was found."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = list(problems)

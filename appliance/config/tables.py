@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from proxy.config import Address, Defaults, Limit, Listener, Table, Upstream
-from proxy.config_routes import Route
+from proxy.config_routes import Route as ProxyRoute
 from proxy.units import Duration, Size
 
 Auto = Literal["auto"]
@@ -88,6 +88,12 @@ class Models(Table):
     @property
     def by_name(self) -> dict[str, Model]:
         return self.__pydantic_extra__
+
+
+class Route(ProxyRoute):
+    """A route, and what the appliance must know of it before it lets the network reach the route."""
+
+    allow_anonymous: bool = False  # serve the engine, or an upstream with our key, to callers without a key
 
 
 class HeadraceConfig(Table):

@@ -1,0 +1,82 @@
+"""``headrace keys``: API keys in a file, of which only hashes are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from appliance.commands.terminal import CommandError, JsonOption, note, os_error, print_json
+
+FileOption = Annotated[
+    Path, typer.Option("--file", "-f", metavar="FILE", help="The file that `auth: {keys: FILE}` of a route names.")
+]
+DEFAULT_FILE = Path("/etc/headrace/keys.yaml")
+
+app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
+
+
+@app.command()
+def add(
+    file: FileOption = DEFAULT_FILE,
+    key_id: Annotated[
+        str | None, typer.Option("--id", metavar="NAME", help="What logs call the key; otherwise key-1, key-2, ...")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key, print it once, and keep only its hash."""
+    from appliance.keys import add_key
+
+    with _explained(file, "write"):
+        key_id, key = add_key(file, key_id, datetime.now(UTC))
+    if as_json:
+        print_json({"id": key_id, "key": key})
+        return
+    note(f"The key {key_id}, shown this once; {file} keeps only its hash. It is valid after `headrace reload`.")
+    print(key)
+
+
+@app.command("list")
+def list_(file: FileOption = DEFAULT_FILE, as_json: JsonOption = False) -> None:
+    """List the keys by id, without the keys, which nobody has any more."""
+    from appliance.keys import read_keys
+
+    with _explained(file, "read"):
+        entries = read_keys(file)
+    if as_json:
+        print_json([{"id": each.id, "created": each.created, "revoked": each.revoked} for each in entries])
+        return
+    for entry in entries:
+        state = f"revoked {entry.revoked}" if entry.revoked is not None else "valid"
+        print(f"{entry.id}  created {entry.created or 'at an unknown time'}  {state}")
+
+
+@app.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="ID")], file: FileOption = DEFAULT_FILE, as_json: JsonOption = False
+) -> None:
+    """Revoke a key: requests with it are refused after the next reload."""
+    from appliance.keys import revoke_key
+
+    with _explained(file, "write"):
+        entry = revoke_key(file, key_id, datetime.now(UTC))
+    if as_json:
+        print_json({"id": entry.id, "revoked": entry.revoked})
+        return
+    note(f"The key {entry.id} is revoked since {entry.revoked}; it is refused after `headrace reload`.")
+
+
+@contextmanager
+def _explained(file: Path, action: str) -> Iterator[None]:
+    from proxy.keys import KeysError
+
+    try:
+        yield
+    except KeysError as error:
+        raise CommandError(f"{file}: {error}") from None
+    except OSError as error:
+        raise os_error(error, f"{action} {file}") from None

@@ -1,0 +1,98 @@
+"""``headrace model``: model folders on this box."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from appliance.commands.terminal import CommandError, JsonOption, note, os_error, print_json, progress_bars
+
+ModelsOption = Annotated[
+    Path | None,
+    typer.Option("--dir", metavar="DIR", envvar="HEADRACE_MODELS", help="Where model folders lie."),
+]
+
+app = typer.Typer(help="Get models, import them, list them.", no_args_is_help=True)
+
+
+@app.command()
+def pull(
+    name: Annotated[str, typer.Argument(metavar="NAME")], directory: ModelsOption = None, as_json: JsonOption = False
+) -> None:
+    """Download a model of the catalogue at its pinned version and make a model folder of it."""
+    from engine import catalog
+
+    _make(lambda models_dir, progress: catalog.pull(name, models_dir, progress), directory, as_json)
+
+
+@app.command("import")
+def import_(
+    path: Annotated[Path, typer.Argument(metavar="PATH")], directory: ModelsOption = None, as_json: JsonOption = False
+) -> None:
+    """Make a model folder from a GGUF file or a directory with safetensors."""
+    from engine import catalog
+
+    _make(lambda models_dir, progress: catalog.import_model(path, models_dir, progress), directory, as_json)
+
+
+@app.command("list")
+def list_(directory: ModelsOption = None, as_json: JsonOption = False) -> None:
+    """List the model folders on this box, and what the catalogue offers."""
+    from engine.catalog import CATALOG
+
+    from engine import model_folder
+    from engine.model_folder import ModelError
+
+    models_dir = _models_dir(directory)
+    rows: list[dict[str, Any]] = []
+    for path in sorted(models_dir.iterdir()) if models_dir.is_dir() else []:
+        if not (path / "model.yaml").exists():
+            continue
+        try:
+            folder = model_folder.read(path)
+            size = folder.total_bytes()
+            rows.append({"name": folder.name, "path": str(path), "kind": folder.manifest.kind, "bytes": size})
+        except ModelError as error:
+            rows.append({"name": path.name, "path": str(path), "problem": str(error)})
+    absent = sorted(set(CATALOG) - {row["name"] for row in rows})
+    if as_json:
+        print_json({"directory": str(models_dir), "models": rows, "available": absent})
+        return
+    for row in rows:
+        facts = row.get("problem") or f"{row['kind']}  {row['bytes'] / 1e6:.0f} MB  {row['path']}"
+        print(f"{row['name']}  {facts}")
+    for name in absent:
+        print(f"{name}  not here; `headrace model pull {name}` gets it")
+
+
+def _make(make: Callable[[Path, Callable[[str, int, int], None]], Any], directory: Path | None, as_json: bool) -> None:
+    from engine.model_folder import ModelError
+
+    models_dir = _models_dir(directory)
+    try:
+        models_dir.mkdir(parents=True, exist_ok=True)
+        with progress_bars() as progress:
+            folder = make(models_dir, progress)
+    except ModelError as error:
+        raise CommandError(str(error)) from None
+    except OSError as error:
+        raise os_error(error, f"make a model folder in {models_dir}") from None
+    if as_json:
+        print_json({"name": folder.name, "path": str(folder.path)})
+    else:
+        entry = f"{folder.name}: {{path: {folder.path}}}"
+        note(f"{folder.name} is ready; serve it with `models: {{{entry}}}`")
+
+
+def _models_dir(given: Path | None) -> Path:
+    """The directory given, else the system's for root, else one of the user's."""
+    if given is not None:
+        return given
+    if os.geteuid() == 0:
+        return Path("/var/lib/headrace/models")
+    data = os.environ.get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local/share") / "headrace/models"

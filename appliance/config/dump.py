@@ -1,0 +1,29 @@
+"""A configuration as the file would say it, with everything in it that was left out.
+
+Secrets are not part of a configuration, only where they come from. What may hide one all the same, the password in the
+URL of a server, is masked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import yaml
+
+from appliance.config.tables import HeadraceConfig
+
+_PASSWORD = re.compile(r"(://[^/@:]*:)[^/@]*@")
+
+
+def to_plain(config: HeadraceConfig) -> dict[str, Any]:
+    """The effective configuration as JSON types, units spelt; included files are part of it, so ``include`` is not."""
+    text = _PASSWORD.sub(r"\1***@", config.model_dump_json(by_alias=True, exclude={"include"}))
+    plain: dict[str, Any] = json.loads(text)
+    return plain
+
+
+def to_yaml(config: HeadraceConfig) -> str:
+    """The effective configuration as YAML that ``load`` reads back to the same tables."""
+    return yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=100)
