@@ -29,7 +29,7 @@ class Kind(Enum):
     METHOD = (405, "invalid_request_error", "method_not_allowed")
     TIMEOUT = (408, "invalid_request_error", "request_timeout")
     TOO_LARGE = (413, "invalid_request_error", "request_too_large")
-    ENCODING = (415, "invalid_request_error", "unsupported_content_encoding")
+    MEDIA_TYPE = (415, "invalid_request_error", "unsupported_media_type")
     CONTEXT_LENGTH = (422, "invalid_request_error", "context_length_exceeded")
     FAILED = (500, "server_error", "engine_failed")
     OVERLOADED = (503, "server_error", "queue_full")

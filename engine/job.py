@@ -41,8 +41,15 @@ class Step(Protocol):
 class Lane(Protocol):
     """One model's work on a device."""
 
-    name: str
-    max_stall_s: float  # what others may add to a decode step of this lane; math.inf: it does not decode
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        ...
+
+    @property
+    def max_stall_s(self) -> float:
+        """What others may add to a decode step of this lane; math.inf: it does not decode."""
+        ...
 
     def add(self, job: Any) -> None:
         """Queue a job. Its place was granted by an Admission before, so this never refuses."""

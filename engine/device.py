@@ -1,0 +1,156 @@
+"""The one thread that runs models on a device, one run at a time.
+
+Owns the thread, its inbox and the way back to the event loop: the loop's commands are done between two runs, and all
+that one step has to say reaches the loop in one callback. Which lane runs is the arbiter's decision; what a step does
+is the lane's. A step that raises fails its own jobs and the thread goes on; a lane that cannot even plan has lost its
+invariants, so the device reports itself broken and is replaced with its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+
+from engine.arbiter import Arbiter, Claim
+from engine.errors import Kind, RequestError
+from engine.job import Delivery, Job, Lane
+
+_log = logging.getLogger(__name__)
+
+
+class Device:
+    """Runs the steps of ``lanes`` until ``stop``. All methods but ``busy_s`` are for the event loop."""
+
+    def __init__(self, name: str, lanes: Sequence[Lane], loop: asyncio.AbstractEventLoop) -> None:
+        self.name = name
+        self.broken: str | None = None  # why the thread ended by itself
+        self.num_steps = 0
+        self._lanes = tuple(lanes)
+        self._loop = loop
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._arbiter = Arbiter()
+        self._busy_since: float | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._main, name=f"device-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def submit(self, lane: Lane, job: Job) -> None:
+        """Queue a job; what becomes of it comes by ``job.deliver``."""
+        self._inbox.put(lambda: self._add(lane, job))
+
+    def cancel(self, lane: Lane, job: Job) -> None:
+        """Nobody wants this job any more: nothing is delivered from now on, its place is free after the current run."""
+        job.cancelled = True
+        self._inbox.put(lambda: lane.drop(job))
+
+    def wake(self) -> None:
+        """Look again: a parked job may go on."""
+        self._inbox.put(lambda: None)
+
+    async def ping(self, timeout_s: float) -> bool:
+        """A round trip through the thread, between two runs. False: no answer in time."""
+        answer: asyncio.Future[None] = self._loop.create_future()
+
+        def reply() -> None:
+            if not answer.done():
+                answer.set_result(None)
+
+        self._inbox.put(lambda: self._tell(reply))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await answer
+        except TimeoutError:
+            return False
+        return True
+
+    def busy_s(self, now: float) -> float:
+        """How long the current run has lasted; 0.0 between runs. now: monotonic seconds."""
+        since = self._busy_since
+        return 0.0 if since is None else now - since
+
+    async def stop(self, timeout_s: float) -> bool:
+        """End the thread after the current run. False: the run did not end in time and the thread is left behind."""
+
+        def mark() -> None:
+            self._stopping = True
+
+        self._inbox.put(mark)
+        if self._thread.ident is not None:
+            await asyncio.to_thread(self._thread.join, timeout_s)
+        return not self._thread.is_alive()
+
+    def _main(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+        except Exception as error:
+            _log.exception("device %s: planning failed; the engine must be replaced", self.name)
+            self.broken = f"planning failed: {type(error).__name__}: {error}"
+
+    def _turn(self) -> None:
+        self._obey()
+        now = time.monotonic()
+        claims = [Claim(lane.ready(now), lane.decoding(), lane.max_stall_s) for lane in self._lanes]
+        turn = self._arbiter.choose(claims)
+        if turn is None:
+            self._wait(now)
+            return
+        step = self._lanes[turn.lane].plan(now, turn.allowance_s)
+        if step is None:
+            return
+        self._busy_since = now
+        try:
+            deliveries = step.run()
+        except Exception as error:
+            _log.exception("device %s: a step of %s failed", self.name, self._lanes[turn.lane].name)
+            deliveries = step.fail(error)
+        finally:
+            self._busy_since = None
+        self.num_steps += 1
+        if deliveries:
+            self._tell(lambda: _deliver(deliveries))
+
+    def _obey(self) -> None:
+        """Do what the loop has asked for meanwhile."""
+        while not self._inbox.empty():
+            self._inbox.get_nowait()()
+
+    def _wait(self, now: float) -> None:
+        """Nothing is ready: sleep until a command comes or a lane's own time does."""
+        instants = [at for lane in self._lanes if (at := lane.wake_at()) is not None]
+        with contextlib.suppress(Empty):
+            self._inbox.get(timeout=max(0.0, min(instants) - now) if instants else None)()
+
+    def _add(self, lane: Lane, job: Job) -> None:
+        if job.cancelled:
+            return
+        try:
+            lane.add(job)
+        except Exception:
+            _log.exception("device %s: %s could not queue a job", self.name, lane.name)
+            error = RequestError(Kind.FAILED, "the request could not be queued; the engine's log says why")
+            self._tell(lambda: _deliver([(job, error)]))
+
+    def _tell(self, callback: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # the loop is closed: nobody is left to be told
+            self._stopping = True
+
+
+def _deliver(deliveries: Sequence[Delivery]) -> None:
+    """On the loop: hand each event to its job."""
+    for job, event in deliveries:
+        if not job.cancelled:
+            try:
+                job.deliver(event)
+            except Exception:
+                _log.exception("an event could not be delivered")

@@ -1,0 +1,152 @@
+"""The language model's lane on a device: plans a step, runs the decoder, chooses tokens, says what came of it.
+
+Owns the meeting of scheduler, decoder and sampler, on the device's thread. Knows neither HTTP nor ONNX Runtime: the
+decoder is handed in.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence as SequenceOf
+from typing import Protocol
+
+from engine.errors import Kind, RequestError
+from engine.job import Delivery
+from engine.llm.cost import StepCost
+from engine.llm.decoder import RowLogits, RowWork
+from engine.llm.sampler import BadLogitsError
+from engine.llm.scheduler import Scheduler, Share
+from engine.llm.sequence import Sequence
+
+_log = logging.getLogger(__name__)
+
+
+class Decodes(Protocol):
+    """What the lane needs of a decoder; see ``engine.llm.decoder.Decoder``."""
+
+    slots: int
+
+    def run(self, rows: SequenceOf[RowWork]) -> list[RowLogits | None]: ...
+
+    def release(self, slot: int) -> None: ...
+
+
+class TokenBytes(Protocol):
+    """The bytes that a token stands for; empty for control tokens."""
+
+    def __call__(self, token: int, /) -> bytes: ...
+
+
+class LanguageLane:
+    """Continuous batching over one decoder. See ``engine.job.Lane`` for the threads."""
+
+    def __init__(
+        self,
+        name: str,
+        decoder: Decodes,
+        token_bytes: TokenBytes,
+        cost: StepCost,
+        *,
+        max_stall_s: float,
+        max_chunk: int,
+    ) -> None:
+        self.name = name
+        self.max_stall_s = max_stall_s
+        self.scheduler = Scheduler(decoder.slots, cost, max_chunk=max_chunk)
+        self.num_prompt_tokens = 0  # read so far
+        self.num_output_tokens = 0  # chosen so far
+        self._decoder = decoder
+        self._token_bytes = token_bytes
+        self._cost = cost
+
+    def add(self, job: Sequence) -> None:
+        self.scheduler.add(job)
+
+    def drop(self, job: Sequence) -> None:
+        self._end(job)
+
+    def ready(self, now: float) -> bool:
+        return self.scheduler.ready()
+
+    def decoding(self) -> bool:
+        return self.scheduler.decoding()
+
+    def wake_at(self) -> float | None:
+        return None
+
+    def plan(self, now: float, allowance_s: float) -> _DecodeStep | None:
+        shares = self.scheduler.plan(allowance_s)
+        return _DecodeStep(self, shares) if shares else None
+
+    def run(self, shares: SequenceOf[Share]) -> list[Delivery]:
+        """Run one step of the decoder and choose a token for every share that is read to its end."""
+        rows = [_row(share) for share in shares]
+        began_at = time.perf_counter()
+        answers = self._decoder.run(rows)
+        took_s = time.perf_counter() - began_at
+        num_decodes = sum(share.sequence.decoding for share in shares)
+        num_chunk_tokens = sum(share.num_tokens for share in shares) - num_decodes
+        self._cost.observe(num_decodes, num_chunk_tokens, took_s)
+        self.num_prompt_tokens += num_chunk_tokens
+        if len(answers) != len(shares):
+            raise RuntimeError(f"the decoder answered {len(answers)} rows for {len(shares)}")
+        self.scheduler.advance(shares)
+        deliveries: list[Delivery] = []
+        for share, logits in zip(shares, answers, strict=True):
+            if logits is not None:
+                self._choose(share.sequence, logits, deliveries)
+        return deliveries
+
+    def fail(self, shares: SequenceOf[Share], error: BaseException) -> list[Delivery]:
+        """The step failed as a whole: its sequences end, the others are untouched."""
+        answer = RequestError(Kind.FAILED, f"a step of the model failed ({type(error).__name__}); try again")
+        for share in shares:
+            self._end(share.sequence)
+        return [(share.sequence, answer) for share in shares]
+
+    def _choose(self, sequence: Sequence, logits: RowLogits, deliveries: list[Delivery]) -> None:
+        try:
+            token = sequence.sampler.pick(logits)
+            progress = sequence.take(token, self._token_bytes(token))
+        except Exception as error:  # this row's fault alone: the rest of the step stands
+            _log.exception("%s: choosing a token failed", self.name, exc_info=not isinstance(error, BadLogitsError))
+            self._end(sequence)
+            deliveries.append((sequence, RequestError(Kind.FAILED, f"no token could be chosen: {error}")))
+            return
+        self.num_output_tokens += 1
+        if progress is not None:
+            deliveries.append((sequence, progress))
+            if progress.finish_reason is not None:
+                self._end(sequence)
+
+    def _end(self, sequence: Sequence) -> None:
+        slot = self.scheduler.remove(sequence)
+        if slot is not None:
+            self._decoder.release(slot)
+
+
+class _DecodeStep:
+    """One planned run of the decoder."""
+
+    def __init__(self, lane: LanguageLane, shares: list[Share]) -> None:
+        self._lane = lane
+        self._shares = shares
+
+    def run(self) -> SequenceOf[Delivery]:
+        return self._lane.run(self._shares)
+
+    def fail(self, error: BaseException) -> SequenceOf[Delivery]:
+        return self._lane.fail(self._shares, error)
+
+
+def _row(share: Share) -> RowWork:
+    """The share as the decoder takes it; logits are wanted only when nothing stays unread."""
+    sequence, num_tokens = share
+    if sequence.slot is None:
+        raise RuntimeError("a sequence without a slot was scheduled")
+    start = sequence.num_cached
+    end = start + num_tokens
+    return RowWork(
+        slot=sequence.slot, tokens=sequence.tokens[start:end], past=start, logits=end == len(sequence.tokens)
+    )

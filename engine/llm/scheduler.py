@@ -1,0 +1,80 @@
+"""Who runs next in the language model, and with how many tokens.
+
+Pure. Continuous batching with chunked prefill: each step first gives every begun answer its next token, then reads as
+much of the oldest unread prompts as the allowance pays for. Slots are given first come, first served; a parked
+sequence keeps its slot and is passed over. The queue is bounded outside, by the Admission that lets requests in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence as SequenceOf
+from typing import NamedTuple
+
+from engine.llm.cost import StepCost
+from engine.llm.sequence import Sequence
+
+
+class Share(NamedTuple):
+    """One sequence's part of a step: its next ``num_tokens`` unread tokens."""
+
+    sequence: Sequence
+    num_tokens: int
+
+
+class Scheduler:
+    """Slots, the queue before them, and the plan of each step. max_chunk: tokens of one sequence in one step."""
+
+    def __init__(self, slots: int, cost: StepCost, *, max_chunk: int) -> None:
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []  # in the order in which they were given a slot
+        self._free = list(range(slots - 1, -1, -1))  # the lowest slot is given first
+        self._cost = cost
+        self._max_chunk = max_chunk
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a new sequence."""
+        self.waiting.append(sequence)
+
+    def ready(self) -> bool:
+        """Whether ``plan`` would give a step."""
+        return bool(self._free and self.waiting) or any(not sequence.parked for sequence in self.running)
+
+    def decoding(self) -> bool:
+        """Whether a reader waits for the next token of an answer that has begun."""
+        return any(sequence.decoding and not sequence.parked for sequence in self.running)
+
+    def plan(self, allowance_s: float) -> list[Share]:
+        """The shares of the next step: decodes, then prefill within the allowance. Gives free slots to the waiting."""
+        self._give_slots()
+        active = [sequence for sequence in self.running if not sequence.parked]
+        shares = [Share(sequence, 1) for sequence in active if sequence.decoding]
+        budget = self._cost.chunk_tokens(allowance_s)
+        for sequence in active:
+            if budget and not sequence.decoding:
+                num_tokens = min(sequence.num_unread, budget, self._max_chunk)
+                shares.append(Share(sequence, num_tokens))
+                budget -= num_tokens
+        return shares
+
+    def advance(self, shares: SequenceOf[Share]) -> None:
+        """The step was run: its tokens are in the slots."""
+        for sequence, num_tokens in shares:
+            sequence.num_cached += num_tokens
+
+    def remove(self, sequence: Sequence) -> int | None:
+        """Take a sequence out, wherever it stands; the slot that it gives back, None if it had none."""
+        slot = sequence.slot
+        if slot is not None:
+            self.running.remove(sequence)
+            self._free.append(slot)
+            sequence.slot = None
+        elif sequence in self.waiting:
+            self.waiting.remove(sequence)
+        return slot
+
+    def _give_slots(self) -> None:
+        while self._free and self.waiting:
+            sequence = self.waiting.popleft()
+            sequence.slot = self._free.pop()
+            self.running.append(sequence)

@@ -1,0 +1,72 @@
+"""One request's text while it is made: its tokens, how far the model has read them, and what ends it.
+
+Pure state. A sequence waits without a slot; with one, its unread tokens are its prompt (prefill) or the one token that
+was chosen last (decode). So what is to be done next is never stored, only counted:
+
+    waiting   slot is None
+    prefill   slot, no token chosen yet: len(tokens) - num_cached are to be read, in chunks
+    decode    slot, some token chosen: exactly one is to be read
+    ended     no slot any more, finish_reason or an error was delivered
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from engine.job import Job
+from engine.llm.detokenize import TextStream
+from engine.llm.sampler import Sampler
+
+
+class Progress(NamedTuple):
+    """What a step has to say of a sequence: text that may be shown, and, with the last of it, why it ended."""
+
+    text: str
+    finish_reason: str | None = None  # "stop" or "length"
+
+
+@dataclass(eq=False, kw_only=True)
+class Sequence(Job):
+    """A prompt and its answer. Events delivered: Progress, or a RequestError as the last."""
+
+    tokens: list[int]  # the prompt, then what was chosen
+    max_tokens: int  # of the answer; prompt and answer fit the context
+    sampler: Sampler
+    text: TextStream
+    end_ids: Set[int]  # tokens that end an answer and are not part of it
+    parked: bool = False  # set by the loop: its reader is slow, so produce nothing for now
+    slot: int | None = None
+    num_cached: int = 0  # tokens whose keys and values are in the slot
+    num_prompt_tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.num_prompt_tokens = len(self.tokens)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens chosen so far."""
+        return len(self.tokens) - self.num_prompt_tokens
+
+    @property
+    def decoding(self) -> bool:
+        """Its first token was chosen: a reader waits for the next."""
+        return len(self.tokens) > self.num_prompt_tokens
+
+    @property
+    def num_unread(self) -> int:
+        """Tokens that the model must still read before it can choose the next."""
+        return len(self.tokens) - self.num_cached
+
+    def take(self, token: int, token_bytes: bytes) -> Progress | None:
+        """Add a chosen token. None: there is nothing to say yet."""
+        self.tokens.append(token)
+        if token in self.end_ids:
+            return Progress(self.text.finish(), "stop")
+        shown = self.text.push(token_bytes)
+        if self.text.stopped:
+            return Progress(shown, "stop")
+        if self.num_output_tokens >= self.max_tokens:
+            return Progress(shown + self.text.finish(), "length")
+        return Progress(shown) if shown else None

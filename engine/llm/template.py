@@ -1,0 +1,114 @@
+"""Messages to prompt tokens by the model's own chat template, so that no user text can become a control token.
+
+Owns the sandboxed jinja2 environment and the two ways of encoding. A template never sees what users wrote: it is
+rendered with a placeholder for every text, the result is split at the placeholders, the scaffolding between them is
+encoded with control tokens, and each text is encoded as ordinary text. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jinja2 import TemplateError, pass_context
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+#: Only letters, digits and dots, so that it survives ``tojson``; a template that spells one itself is refused.
+_PLACEHOLDER = re.compile(r"headrace\.text\.(\d+)\.")
+
+
+class BadTemplateError(ValueError):
+    """The template cannot be used at all."""
+
+
+class RefusedByTemplateError(ValueError):
+    """The template does not take these messages."""
+
+
+@dataclass(slots=True)
+class _Texts:
+    """The users' texts of one rendering, by number."""
+
+    texts: list[str] = field(default_factory=list)
+
+    def hide(self, value: Any) -> Any:
+        """The same value with a placeholder for every string that is not empty, keys excepted."""
+        if isinstance(value, str) and value:
+            self.texts.append(value)
+            return f"headrace.text.{len(self.texts) - 1}."
+        if isinstance(value, Mapping):
+            return {key: self.hide(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.hide(item) for item in value]
+        return value
+
+    def strip(self, value: str, chars: str | None) -> str:
+        """``value.strip(chars)``, seeing through a placeholder."""
+        found = _PLACEHOLDER.fullmatch(value)
+        return value.strip(chars) if found is None else str(self.hide(self.texts[int(found[1])].strip(chars)))
+
+
+class ChatTemplate:
+    """One model's template.
+
+    special: control tokens by text. encode_text: ordinary text to ids, never those of control tokens.
+    bos, eos: what the template may write as ``bos_token`` and ``eos_token``.
+    """
+
+    def __init__(
+        self, source: str, *, special: Mapping[str, int], encode_text: Callable[[str], list[int]], bos: str, eos: str
+    ) -> None:
+        if _PLACEHOLDER.search(source):
+            raise BadTemplateError("the chat template spells a placeholder of this engine; change the template")
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.globals.update(raise_exception=_raise_exception, bos_token=bos, eos_token=eos)
+        environment.filters["trim"] = _trim
+        try:
+            self._template = environment.from_string(source)
+        except TemplateError as error:
+            raise BadTemplateError(f"the chat template is not valid jinja2: {error}") from error
+        self._special = dict(special)
+        self._encode_text = encode_text
+        by_length = sorted(filter(None, special), key=len, reverse=True)
+        self._split_special = re.compile("(" + "|".join(map(re.escape, by_length)) + ")") if by_length else None
+
+    def encode(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The prompt's tokens, ending where the assistant is to speak. messages: role and content, as validated.
+
+        Raises RefusedByTemplateError, and what ``encode_text`` raises.
+        """
+        hidden = _Texts()
+        safe = [{**hidden.hide(message), "role": message["role"]} for message in messages]
+        try:
+            rendered = self._template.render(messages=safe, add_generation_prompt=True, headrace_texts=hidden)
+        except Exception as error:  # whatever a template does wrong, it does it to these messages alone
+            raise RefusedByTemplateError(str(error) or type(error).__name__) from error
+        tokens: list[int] = []
+        parts = _PLACEHOLDER.split(rendered)  # scaffolding and numbers of texts, in turn
+        for index, part in enumerate(parts):
+            tokens += self._encode_text(hidden.texts[int(part)]) if index % 2 else self._encode_scaffolding(part)
+        return tokens
+
+    def _encode_scaffolding(self, text: str) -> list[int]:
+        pieces = self._split_special.split(text) if self._split_special else [text]
+        tokens: list[int] = []
+        for piece in filter(None, pieces):
+            token = self._special.get(piece)
+            tokens += self._encode_text(piece) if token is None else [token]
+        return tokens
+
+
+@pass_context
+def _trim(context: Context, value: Any, chars: str | None = None) -> str:
+    """jinja's ``trim``: templates strip contents."""
+    texts: _Texts = context["headrace_texts"]
+    return texts.strip(str(value), chars)
+
+
+def _raise_exception(message: str) -> None:
+    raise TemplateError(message)

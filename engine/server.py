@@ -1,0 +1,100 @@
+"""The engine's HTTP server: plain HTTP/1.1 on a unix socket, one endpoint module per API.
+
+Owns the visible list of endpoints, the form of every error, and the socket file. What an endpoint does is its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from types import ModuleType
+
+import orjson
+from aiohttp import web
+
+from engine.errors import Kind, RequestError
+from engine.serving import Serving
+from engine.wire import health, metrics, openai_chat, openai_models
+
+#: Each has ``routes(serving) -> list[web.RouteDef]``. An API is added here.
+ENDPOINTS: tuple[ModuleType, ...] = (openai_chat, openai_models, health, metrics)
+
+_KEEP_ALIVE_S = 3600.0  # the proxy's pool decides which connections live; it must never lose a race against us
+_MAX_LINE_BYTES = 64 << 10  # above every limit of the proxy: it judges heads, not the engine
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Server:
+    """Serves ``serving`` on a unix socket from ``open`` to ``close``."""
+
+    def __init__(self, serving: Serving, socket_path: str) -> None:
+        self._path = socket_path
+        app = web.Application(middlewares=[_speak_openai])
+        for endpoint in ENDPOINTS:
+            app.add_routes(endpoint.routes(serving))
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            handler_cancellation=True,  # a client that leaves ends its handler, and the handler its job
+            keepalive_timeout=_KEEP_ALIVE_S,
+            auto_decompress=False,  # a compressed body is refused, not inflated
+            max_line_size=_MAX_LINE_BYTES,
+            max_field_size=_MAX_LINE_BYTES,
+            max_headers=1000,
+            shutdown_timeout=1.0,
+        )
+        self._site: web.UnixSite | None = None
+
+    async def open(self) -> None:
+        """Bind and listen. A socket that a dead engine left is replaced. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        await self._runner.setup()
+        self._site = web.UnixSite(self._runner, self._path, backlog=1024)
+        await self._site.start()
+
+    async def stop_accepting(self) -> None:
+        """Take no new connection; those that are open go on."""
+        if self._site is not None:
+            await self._site.stop()
+            self._site = None
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+
+    async def close(self) -> None:
+        """End every connection."""
+        await self.stop_accepting()
+        await self._runner.cleanup()
+
+
+@web.middleware
+async def _speak_openai(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Whatever goes wrong before an answer has begun leaves as an OpenAI error; what is unexpected is logged."""
+    try:
+        return await handler(request)
+    except RequestError as error:
+        return _refusal(error)
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return _refusal(RequestError(Kind.METHOD, f"use {allowed} here"), Allow=allowed)
+    except web.HTTPNotFound:
+        return _refusal(RequestError(Kind.NOT_FOUND, "there is nothing at this path; see /v1/models"))
+    except ConnectionError:
+        raise
+    except Exception:
+        _log.exception("%s %s failed", request.method, request.path)
+        return _refusal(RequestError(Kind.FAILED, "the request failed inside the engine; its log says why"))
+
+
+def _refusal(error: RequestError, **headers: str) -> web.Response:
+    return web.Response(
+        status=error.kind.status,
+        body=orjson.dumps(error.body()),
+        content_type="application/json",
+        headers={**error.headers(), **headers},
+    )

@@ -1,0 +1,123 @@
+"""What is served: the models by name, the device that runs them, and whether new work is taken.
+
+Owns the lookup of a model and the granting of places; every endpoint is handed one Serving. Knows no wire format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Protocol, TypeVar
+
+from engine.admission import Admission
+from engine.device import Device
+from engine.errors import Kind, RequestError, invalid
+from engine.job import Lane
+
+_DRAIN_RETRY_S = 5.0
+
+
+class Model(Protocol):
+    """A loaded model, ready to serve."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> Literal["chat", "embedding"]: ...
+
+    @property
+    def created(self) -> int: ...  # seconds since the epoch
+
+    @property
+    def lane(self) -> Lane: ...
+
+    @property
+    def admission(self) -> Admission: ...
+
+    def statistics(self) -> dict[str, float]:
+        """Numbers for /metrics and for the supervisor, by name; ``*_total`` only grow. Any thread."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds; the device no longer runs it."""
+        ...
+
+
+M = TypeVar("M", bound=Model)
+
+
+class Serving:
+    """One engine's models on its device."""
+
+    def __init__(self, models: Mapping[str, Model], device: Device, *, hang_s: float, max_body_bytes: int) -> None:
+        self.models = models
+        self.device = device
+        self.hang_s = hang_s
+        self.max_body_bytes = max_body_bytes
+        self.draining = False
+        self._emptied = asyncio.Event()  # set whenever the last request leaves
+
+    def get(self, name: str) -> Model:
+        """The model called ``name``. Raises RequestError (404)."""
+        model = self.models.get(name)
+        if model is None:
+            known = ", ".join(sorted(self.models))
+            raise RequestError(Kind.MODEL_NOT_FOUND, f"there is no such model here; there is: {known}", param="model")
+        return model
+
+    def find(self, name: Any, type_: type[M]) -> M:
+        """The model called ``name``, of the kind that an endpoint serves. Raises RequestError."""
+        if not isinstance(name, str) or not name:
+            raise invalid("you must say which model: a non-empty string", "model")
+        model = self.get(name)
+        if not isinstance(model, type_):
+            raise invalid(f"the model {name!r} is of kind {model.kind}; this endpoint does not serve it", "model")
+        return model
+
+    @contextlib.contextmanager
+    def place(self, model: Model) -> Iterator[None]:
+        """Hold one of the model's places while a request is worked on. Raises RequestError (503, Retry-After)."""
+        if self.draining:
+            raise RequestError(Kind.DRAINING, "the engine is being replaced; try again", retry_after_s=_DRAIN_RETRY_S)
+        problem = self.problem(time.monotonic())
+        if problem is not None:
+            raise RequestError(Kind.UNAVAILABLE, f"the engine cannot serve: {problem}", retry_after_s=_DRAIN_RETRY_S)
+        retry_after_s = model.admission.enter(time.monotonic())
+        if retry_after_s is not None:
+            limit = f"{model.admission.running} running, {model.admission.queue} waiting"
+            message = f"the model {model.name!r} is full ({limit}); try again in {math.ceil(retry_after_s)} s"
+            raise RequestError(Kind.OVERLOADED, message, retry_after_s=retry_after_s)
+        try:
+            yield
+        finally:
+            model.admission.leave(time.monotonic())
+            if not self.num_inside:
+                self._emptied.set()
+
+    def problem(self, now: float) -> str | None:
+        """Why the device cannot serve now; None: it can. now: monotonic seconds. Any thread."""
+        if self.device.broken is not None:
+            return self.device.broken
+        busy_s = self.device.busy_s(now)
+        if busy_s > self.hang_s:
+            return f"the runner has been inside one run for {busy_s:.0f} s (more than {self.hang_s:.0f} s)"
+        return None
+
+    async def drain(self, deadline_s: float) -> bool:
+        """Refuse new requests and wait for those inside; False: some are still inside after ``deadline_s``."""
+        self.draining = True
+        self._emptied.clear()
+        if self.num_inside:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(deadline_s):
+                    await self._emptied.wait()
+        return not self.num_inside
+
+    @property
+    def num_inside(self) -> int:
+        """Requests that hold a place."""
+        return sum(model.admission.num_inside for model in self.models.values())

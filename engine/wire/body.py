@@ -1,0 +1,134 @@
+"""A request's JSON body, bounded and strict: bytes to a dict of plain values, or a refusal.
+
+Refused: another media type or any content coding (415), more bytes than allowed (413), a body that does not come
+(408), and as 400: what RFC 8259 does not allow (NaN, Infinity), duplicate keys (two readers would see two requests),
+numbers out of range, lone surrogates (no UTF-8 can carry them), nesting beyond MAX_DEPTH, anything but an object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from typing import Any, NoReturn
+
+from aiohttp import web
+
+from engine.errors import Kind, RequestError
+
+MAX_DEPTH = 64
+_MAX_DIGITS = 40
+_READ_TIMEOUT_S = 60.0
+_PARSED_IN_THREAD_BYTES = 128 << 10  # smaller bodies parse faster than a thread is woken
+
+
+async def read_object(request: web.Request, max_bytes: int) -> dict[str, Any]:
+    """The JSON object that ``request`` carries. Raises RequestError."""
+    if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+        raise RequestError(Kind.MEDIA_TYPE, "compressed request bodies are not taken; send it without Content-Encoding")
+    media_type = request.content_type
+    if "Content-Type" in request.headers and not (media_type == "application/json" or media_type.endswith("+json")):
+        raise RequestError(Kind.MEDIA_TYPE, "the body must be JSON; send Content-Type: application/json")
+    raw = await _read(request, max_bytes)
+    if len(raw) > _PARSED_IN_THREAD_BYTES:
+        return await asyncio.to_thread(parse_object, raw)
+    return parse_object(raw)
+
+
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """The JSON object in ``raw``, UTF-8. Raises RequestError (400)."""
+    try:
+        text = raw.decode("utf-8")
+        value = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_refuse_constant,
+            parse_float=_float,
+            parse_int=_int,
+        )
+        _check(value)
+    except RequestError:
+        raise
+    except RecursionError:
+        raise _nested_too_deep() from None
+    except UnicodeDecodeError as error:
+        raise _not_json(f"it is not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise _not_json(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
+    if not isinstance(value, dict):
+        raise RequestError(Kind.INVALID_JSON, "the body must be a JSON object")
+    return value
+
+
+async def _read(request: web.Request, max_bytes: int) -> bytes:
+    too_large = RequestError(Kind.TOO_LARGE, f"the body is larger than {max_bytes} bytes; send less")
+    if (request.content_length or 0) > max_bytes:
+        raise too_large
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(_READ_TIMEOUT_S):
+            async for piece in request.content.iter_any():
+                size += len(piece)
+                if size > max_bytes:
+                    raise too_large
+                pieces.append(piece)
+    except TimeoutError:
+        raise RequestError(Kind.TIMEOUT, f"the body did not arrive within {_READ_TIMEOUT_S:.0f} s") from None
+    return b"".join(pieces)
+
+
+def _check(value: Any) -> None:
+    """Depth and characters of everything in ``value``, without recursion."""
+    todo = [(value, 1)]
+    while todo:
+        item, depth = todo.pop()
+        if isinstance(item, str):
+            _check_text(item)
+        elif isinstance(item, dict | list):
+            if depth > MAX_DEPTH:
+                raise _nested_too_deep()
+            if isinstance(item, dict):
+                for key in item:
+                    _check_text(key)
+                item = list(item.values())
+            todo.extend((child, depth + 1) for child in item if isinstance(child, str | dict | list))
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _not_json("a string holds half of a surrogate pair") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise _not_json("a key stands twice in one object")
+    return result
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise _not_json("a number is out of range")
+    return value
+
+
+def _int(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise _not_json("a number has too many digits")
+    return int(text)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _not_json(f"{name} is not a JSON value")
+
+
+def _not_json(why: str) -> RequestError:
+    return RequestError(Kind.INVALID_JSON, f"the body is not JSON that can be taken: {why}")
+
+
+def _nested_too_deep() -> RequestError:
+    return RequestError(Kind.INVALID_JSON, f"the body is nested deeper than {MAX_DEPTH} levels")

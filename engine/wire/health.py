@@ -1,0 +1,30 @@
+"""``GET /health``: whether the engine can serve now, by a round trip through the device's thread."""
+
+from __future__ import annotations
+
+import time
+
+import orjson
+from aiohttp import web
+
+from engine.errors import Kind, RequestError
+from engine.serving import Serving
+
+_ROUND_TRIP_S = 5.0  # one run is far shorter; a hang is told at once by what problem() knows
+
+
+def routes(serving: Serving) -> list[web.RouteDef]:
+    """This module's part of the server."""
+
+    async def health(request: web.Request) -> web.Response:
+        problem = serving.problem(time.monotonic())
+        if problem is None and not await serving.device.ping(_ROUND_TRIP_S):
+            problem = f"the runner did not answer within {_ROUND_TRIP_S:.0f} s"
+        if problem is None and serving.draining:
+            problem = "draining"
+        if problem is not None:
+            raise RequestError(Kind.UNAVAILABLE, problem, retry_after_s=1)
+        body = {"status": "ok", "models": sorted(serving.models)}
+        return web.Response(body=orjson.dumps(body), content_type="application/json")
+
+    return [web.get("/health", health)]
