@@ -13,61 +13,84 @@ the table. If there is none, new keys share one common bucket: no key is ever fo
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 MAX_KEYS = 65536
 _EVICTION_STEPS = 16  # keys looked at per new key when the table is full
 _EPSILON = 1e-6  # of one request: the rounding of sums of floats
 
 
-class Gcra:
-    """One named limit's memory. ``count`` requests in ``per_s`` seconds, at most ``burst`` at once."""
+class Terms(NamedTuple):
+    """``events`` requests in ``per_s`` seconds, at most ``burst`` at once."""
 
-    def __init__(self, count: int, per_s: float, burst: int, max_keys: int = MAX_KEYS) -> None:
-        self.rate = count / per_s  # units per second
-        self.burst = burst
+    events: int
+    per_s: float
+    burst: int
+
+
+class Gcra:
+    """One named limit's memory: what every key has used."""
+
+    __slots__ = ("_burst", "_clock", "_full_at", "_max_keys", "_overflow_full_at", "_rate", "_read_at", "terms")
+
+    def __init__(self, terms: Terms, max_keys: int = MAX_KEYS) -> None:
         self._max_keys = max_keys
         self._clock = 0.0  # units, at _read_at
         self._read_at = 0.0
         self._full_at: dict[str, float] = {}  # key -> clock reading at which its bucket is full again
         self._overflow_full_at = 0.0
+        self._take_terms(terms)
 
     def __len__(self) -> int:
         """How many keys are remembered."""
         return len(self._full_at)
 
-    def configure(self, count: int, per_s: float, burst: int, now: float) -> None:
-        """Take another rate and burst from ``now`` on; every key keeps what it has used."""
-        self._clock = self._units(now)
+    def _take_terms(self, terms: Terms) -> None:
+        self.terms = terms
+        self._rate = terms.events / terms.per_s  # units per second
+        self._burst = terms.burst
+
+    def change(self, terms: Terms, now: float) -> None:
+        """Take other terms from ``now`` on; every key keeps what it has used."""
+        self._clock = self._clock + (now - self._read_at) * self._rate
         self._read_at = now
-        self.rate = count / per_s
-        self.burst = burst
+        self._take_terms(terms)
 
     def used(self, key: str, now: float) -> float:
-        """Requests of ``key`` not yet forgiven; a little more than ``burst`` after the limit was lowered."""
-        clock = self._clock + (now - self._read_at) * self.rate
+        """Requests of ``key`` not yet forgiven; more than ``burst`` only after the limit was lowered."""
         full_at = self._full_at.get(key)
         if full_at is None:
             full_at = self._overflow_full_at if len(self._full_at) >= self._max_keys else 0.0
-        return full_at - clock if full_at > clock else 0.0
+        used = full_at - self._clock - (now - self._read_at) * self._rate
+        return used if used > 0.0 else 0.0
 
     def fits(self, used: float) -> bool:
         """Whether one more request passes, given what its key has used."""
-        return used + 1.0 <= self.burst + _EPSILON
+        return used + 1.0 <= self._burst + _EPSILON
 
     def take(self, key: str, used: float, now: float) -> None:
-        """Count one request of ``key`` that passed."""
-        clock = self._clock + (now - self._read_at) * self.rate
+        """Count one request of ``key``, which had ``used`` that many before."""
+        clock = self._clock + (now - self._read_at) * self._rate
         table = self._full_at
-        if key not in table and len(table) >= self._max_keys and not self._make_room(clock):
-            self._overflow_full_at = max(self._overflow_full_at, clock) + 1.0
+        if len(table) >= self._max_keys and key not in table and not self._make_room(clock):
+            self._overflow_full_at = clock + used + 1.0
             return
         table[key] = clock + used + 1.0
 
-    def wait_s(self, used: float, room: float = 1.0) -> float:
-        """Seconds until ``room`` requests fit; the whole burst: until the bucket is full."""
-        return max(0.0, used + room - self.burst) / self.rate
+    def remaining(self, used: float) -> int:
+        """Whole requests that fit now: never negative."""
+        left = int(self._burst - used + _EPSILON)
+        return left if left > 0 else 0
 
-    def _units(self, now: float) -> float:
-        return self._clock + (now - self._read_at) * self.rate
+    def wait_s(self, used: float) -> float:
+        """Seconds until one more request fits; 0.0: now."""
+        return max(0.0, used + 1.0 - self._burst) / self._rate
+
+    def reset_s(self, used: float) -> float:
+        """Seconds until something changes for the better: the next request if none is left, else a full bucket."""
+        if used + 1.0 > self._burst + _EPSILON:
+            return self.wait_s(used)
+        return used / self._rate
 
     def _make_room(self, clock: float) -> bool:
         table = self._full_at

@@ -9,10 +9,12 @@ the sink re-make it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import IntEnum
+from functools import lru_cache
 
 from proxy.exchange import Exchange, RawHeaders
 
-#: Fields of one hop. Expect is answered here; Upgrade and HTTP2-Settings never tunnel an unasked protocol.
+#: Fields of one hop, and framing.
 HOP_BY_HOP = frozenset(
     {
         b"connection",
@@ -27,18 +29,34 @@ HOP_BY_HOP = frozenset(
         b"content-length",
     }
 )
+#: Host is re-made, Expect is answered here, and no unasked protocol is tunnelled.
 _NOT_FORWARDED = HOP_BY_HOP | {b"host", b"expect", b"http2-settings"}
-#: What names the client to upstreams. From a peer that is not trusted only our own values arrive.
+#: What names the client to upstreams, besides X-Forwarded-*. From a peer that is not trusted only our own arrives.
 _FORWARDING = frozenset({b"forwarded", b"x-real-ip", b"true-client-ip", b"x-client-ip", b"x-cluster-client-ip"})
 
 
-def _connection_tokens(headers: RawHeaders) -> set[bytes]:
-    return {
-        token.strip().lower()
-        for name, value in headers
-        if len(name) == 10 and name.lower() == b"connection"
-        for token in value.split(b",")
-    }
+class _Class(IntEnum):
+    END_TO_END = 0
+    HOP = 1
+    CONNECTION = 2
+    FORWARDING = 3
+
+
+@lru_cache(maxsize=2048)
+def _classify(name: bytes) -> tuple[bytes, _Class]:
+    """(lower-case name with hyphens for underscores, class): CGI-like servers fold the two, so they count as one."""
+    name = name.lower().replace(b"_", b"-")
+    if name == b"connection":
+        return name, _Class.CONNECTION
+    if name in _NOT_FORWARDED:
+        return name, _Class.HOP
+    if name in _FORWARDING or name.startswith(b"x-forwarded-"):
+        return name, _Class.FORWARDING
+    return name, _Class.END_TO_END
+
+
+def _tokens(values: Iterable[bytes]) -> set[bytes]:
+    return {token.strip().lower() for value in values for token in value.split(b",")}
 
 
 def joined(headers: RawHeaders, name: bytes) -> bytes:
@@ -47,37 +65,32 @@ def joined(headers: RawHeaders, name: bytes) -> bytes:
 
 
 def upstream_request_headers(x: Exchange) -> list[tuple[bytes, bytes]]:
-    """The fields to send upstream, Host first, framing left out; ``x.drop`` and ``x.add`` are applied last.
-
-    A name with an underscore counts as the same name with a hyphen when it is dropped: CGI-like servers fold the two.
-    """
+    """The fields to send upstream, Host first, framing left out; ``x.drop`` and ``x.add`` are applied last."""
     out = [(b"Host", x.authority.encode("latin-1"))]
-    append = out.append
-    unwanted: frozenset[bytes] | set[bytes] = _NOT_FORWARDED
-    tokens = _connection_tokens(x.headers)
-    if x.drop or tokens:
-        unwanted = tokens.union(_NOT_FORWARDED, x.drop)
-    trusted = x.trusted
+    drop, trusted = x.drop, x.trusted
+    connection: list[bytes] = []
     for field in x.headers:
-        name = field[0].lower()
-        if name in unwanted:
-            continue
-        if b"_" in name:
-            name = name.replace(b"_", b"-")
-            if name in unwanted:
+        name, kind = _classify(field[0])
+        if kind:
+            if kind is _Class.CONNECTION:
+                connection.append(field[1])
+            if kind is not _Class.FORWARDING or not trusted:
                 continue
-        if not trusted and (name in _FORWARDING or name.startswith(b"x-forwarded-")):
-            continue
-        append(field)
+        if name not in drop:
+            out.append(field)
+    if connection:
+        named = _tokens(connection)
+        out[1:] = [field for field in out[1:] if _classify(field[0])[0] not in named]
     out += x.add
     return out
 
 
-def response_headers(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def response_headers(raw: RawHeaders) -> list[tuple[bytes, bytes]]:
     """The fields of an upstream's answer that go on to the client, in order, repeated ones (Set-Cookie) kept."""
-    raw = raw if isinstance(raw, list) else list(raw)
-    unwanted: frozenset[bytes] | set[bytes] = HOP_BY_HOP
-    tokens = _connection_tokens(raw)
-    if tokens:
-        unwanted = tokens.union(HOP_BY_HOP)
-    return [field for field in raw if field[0].lower() not in unwanted]
+    kept = [field for field in raw if field[0].lower() not in HOP_BY_HOP]
+    if len(kept) != len(raw):
+        connection = [value for name, value in raw if name.lower() == b"connection"]
+        if connection:
+            named = _tokens(connection)
+            kept = [field for field in kept if field[0].lower() not in named]
+    return kept

@@ -20,6 +20,7 @@ NAME = "access_log"
 ALWAYS = True
 SHARED = False
 
+MAX_METHOD = 32
 MAX_TARGET = 1024
 MAX_TEXT = 256
 MASK = "***"
@@ -58,17 +59,17 @@ class AccessLog(Policy):
 
 def line(x: Exchange, outcome: Outcome, now: float) -> bytes:
     """The request as one JSON object without a newline. Times are milliseconds, null for a stage not reached."""
-    fields = x.fields
+    started_at, admitted_at, connected_at = x.started_at, x.admitted_at, x.connected_at
     return orjson.dumps(
         {
-            "time": round(x.wall_at + (now - x.started_at), 3),
+            "time": int((x.wall_at + now - started_at) * 1000) / 1000,
             "id": x.request_id,
             "client": x.client,
             "key": x.key_id,
-            "method": _text(x.method, 32),
+            "method": _text(x.method, MAX_METHOD),
             "host": _text(x.host, MAX_TEXT),
             "target": _target(x.target),
-            "version": f"{x.version[0]}.{x.version[1]}",
+            "version": "%d.%d" % x.version,
             "route": x.route.name if x.route is not None else None,
             "upstream": x.upstream or None,
             "server": x.server or None,
@@ -78,19 +79,20 @@ def line(x: Exchange, outcome: Outcome, now: float) -> bytes:
             "reason": outcome.reason or None,
             "bytes_in": x.bytes_in,
             "bytes_out": x.bytes_out,
-            "route_ms": _ms(x.started_at, x.routed_at),
-            "wait_ms": _ms(x.routed_at, x.admitted_at),
-            "connect_ms": _ms(x.admitted_at, x.connected_at),
-            "first_byte_ms": _ms(x.connected_at, x.first_byte_at),
-            "total_ms": _ms(x.started_at, now),
-            "user_agent": _text(fields.get("User-Agent", ""), MAX_TEXT) or None,
+            "route_ms": _ms(started_at, x.routed_at),
+            "wait_ms": _ms(x.routed_at, admitted_at),
+            "connect_ms": _ms(admitted_at, connected_at),
+            "first_byte_ms": _ms(connected_at, x.first_byte_at),
+            "total_ms": _ms(started_at, now),
+            "user_agent": _text(x.fields.get("User-Agent", ""), MAX_TEXT) or None,
             "trace": x.traceparent or None,
         }
     )
 
 
 def _ms(begin: float, end: float) -> float | None:
-    return round((end - begin) * 1000, 3) if begin and end else None
+    """Milliseconds to three places (``round`` costs five times as much)."""
+    return int((end - begin) * 1e6) / 1000 if begin and end else None
 
 
 def _text(text: str, limit: int) -> str:
