@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence as SequenceOf
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from engine.llm.cost import StepCost
@@ -28,7 +29,7 @@ class Scheduler:
     def __init__(self, slots: int, cost: StepCost, *, max_chunk: int) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # in the order in which they were given a slot
-        self._free = list(range(slots - 1, -1, -1))  # the lowest slot is given first
+        self._free = list(range(slots))  # a heap: the lowest is given first, a run covers all slots up to the highest
         self._cost = cost
         self._max_chunk = max_chunk
 
@@ -67,7 +68,7 @@ class Scheduler:
         slot = sequence.slot
         if slot is not None:
             self.running.remove(sequence)
-            self._free.append(slot)
+            heappush(self._free, slot)
             sequence.slot = None
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
@@ -76,5 +77,5 @@ class Scheduler:
     def _give_slots(self) -> None:
         while self._free and self.waiting:
             sequence = self.waiting.popleft()
-            sequence.slot = self._free.pop()
+            sequence.slot = heappop(self._free)
             self.running.append(sequence)
