@@ -98,6 +98,8 @@ class ChatModel:
             raise self._too_long(f"{num_bytes} bytes of text do not fit") from None
         except RefusedByTemplateError as error:
             raise invalid(f"the model's chat template refuses these messages: {error}", "messages") from None
+        except ValueError as error:
+            raise invalid(str(error), "messages") from None
         if self._bos_id is not None and tokens[:1] != [self._bos_id]:
             tokens.insert(0, self._bos_id)
         if len(tokens) >= self.context:
