@@ -77,3 +77,7 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> NoReturn:
     """The console script."""
     sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

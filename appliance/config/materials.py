@@ -84,7 +84,7 @@ def check_models(config: HeadraceConfig, root: Path) -> list[Finding]:
         try:
             model_folder.read(root / model.path)
         except (ModelError, OSError) as error:
-            findings.append((loc, str(error)))
+            findings.append((loc, " ".join(str(error).split())))  # on one line, as every problem
     return findings
 
 
