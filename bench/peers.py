@@ -25,8 +25,8 @@ def headrace(origin_port: int, core: int) -> Iterator[int]:
     """The whole appliance, with one proxy worker and no models; supervisor and worker share the core."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
-        configuration = _fill("headrace.yaml.in", directory, port, origin_port)
-        command = [sys.executable, "-P", "-m", "appliance.cli", "serve", "-c", configuration]
+        file = _write("headrace.yaml.in", directory, port, origin_port)
+        command = [sys.executable, "-P", "-m", "appliance.cli", "serve", "-c", file]
         with server(command, port=port, core=core):
             yield port
 
@@ -36,8 +36,8 @@ def nginx(origin_port: int, core: int) -> Iterator[int]:
     """nginx with one worker, keep-alive to the origin and its default access log."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="headrace-nginx-") as directory:
-        configuration = _fill("nginx.conf.in", directory, port, origin_port)
-        command = [_nginx_program() or "nginx", "-e", f"{directory}/error.log", "-c", configuration]
+        file = _write("nginx.conf.in", directory, port, origin_port)
+        command = [_nginx_program() or "nginx", "-e", f"{directory}/error.log", "-c", file]
         with server(command, port=port, core=core):
             yield port
 
@@ -77,9 +77,13 @@ def _nginx_program() -> str | None:
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 
 
-def _fill(template: str, directory: str, port: int, origin_port: int) -> str:
+def configuration(template: str, directory: str, port: int, origin_port: int) -> str:
+    """The text of ``bench/TEMPLATE`` with its places filled in."""
     values = {"DIRECTORY": directory, "PORT": str(port), "UPSTREAM_PORT": str(origin_port)}
-    text = re.sub(r"@([A-Z_]+)@", lambda found: values[found[1]], (HERE / template).read_text())
+    return re.sub(r"@([A-Z_]+)@", lambda found: values[found[1]], (HERE / template).read_text())
+
+
+def _write(template: str, directory: str, port: int, origin_port: int) -> str:
     path = Path(directory) / template.removesuffix(".in")
-    path.write_text(text)
+    path.write_text(configuration(template, directory, port, origin_port))
     return str(path)

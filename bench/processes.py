@@ -12,7 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -55,20 +55,34 @@ def run_json(command: Sequence[str], *, core: int) -> dict[str, Any]:
 
 
 @contextmanager
-def server(
-    command: Sequence[str], *, port: int, core: int | None = None, environment: Mapping[str, str] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
+def server(command: Sequence[str], *, port: int, core: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """Runs ``command`` (on ``core``, if given), yields once ``port`` accepts, and ends it with SIGTERM, then SIGKILL.
 
     Its output is shown only if it ends before it listens, in the SystemExit that is raised then.
     """
     pinned = [*(["taskset", "-c", str(core)] if core is not None else []), *command]
+    with _running(pinned, lambda: socket.create_connection(("127.0.0.1", port), timeout=1).close()) as process:
+        yield process
+
+
+@contextmanager
+def unix_server(command: Sequence[str], *, path: str) -> Iterator[subprocess.Popen[bytes]]:
+    """As ``server``, for a command that listens on the unix socket ``path``."""
+
+    def connect() -> None:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(path)
+
+    with _running(command, connect) as process:
+        yield process
+
+
+@contextmanager
+def _running(command: Sequence[str], connect: Callable[[], None]) -> Iterator[subprocess.Popen[bytes]]:
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            pinned, stdout=output, stderr=output, env={**os.environ, **(environment or {})}, start_new_session=True
-        )
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         try:
-            _wait_until_listening(process, port)
+            _wait_until_listening(process, connect)
         except TimeoutError as problem:
             _end(process)
             output.seek(0)
@@ -79,17 +93,17 @@ def server(
             _end(process)
 
 
-def _wait_until_listening(process: subprocess.Popen[bytes], port: int) -> None:
+def _wait_until_listening(process: subprocess.Popen[bytes], connect: Callable[[], None]) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise TimeoutError(f"ended with {process.returncode} before it listened")
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            connect()
             return
         except OSError:
             time.sleep(0.02)
-    raise TimeoutError(f"did not listen on port {port} within {START_TIMEOUT_S:.0f} s")
+    raise TimeoutError(f"did not listen within {START_TIMEOUT_S:.0f} s")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -100,3 +114,19 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def child_of(pid: int, role: str) -> int:
+    """The child of a supervisor whose command line has the word ``role``. Raises SystemExit if there is none."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        if role in Path(f"/proc/{child}/cmdline").read_text().split("\0"):
+            return int(child)
+    raise SystemExit(f"process {pid} has no {role} among its children")
+
+
+def memory_mib(pid: int) -> float:
+    """The most memory that the process has had resident, in MiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise SystemExit(f"the kernel does not say how much memory process {pid} has")

@@ -8,7 +8,7 @@ pull_models() {
     local headrace=$1 directory=$2 name
     for name in "${models[@]}"; do
         if [ ! -f "$directory/$name/model.yaml" ]; then
-            step "$headrace" model pull "$name" --models "$directory"
+            step "$headrace" model pull "$name" --dir "$directory"
         fi
     done
 }

@@ -58,11 +58,11 @@ install_state() {
         fi
     done
     pull_models "$venv/bin/headrace" "$var/models"
-    for name in $(host_names); do names+=(--name "$name"); done
-    step "$venv/bin/headrace" cert local --directory "$etc/tls" "${names[@]}"
+    for name in $(host_names); do names+=(--host "$name"); done
+    step "$venv/bin/headrace" cert local --dir "$etc/tls" "${names[@]}"
     if [ ! -e "$etc/keys.yaml" ]; then
         say "the first API key, shown this once (only its hash is stored):"
-        step "$venv/bin/headrace" keys add first --keys "$etc/keys.yaml"
+        step "$venv/bin/headrace" keys add --id first --file "$etc/keys.yaml"
     fi
     write_configuration "$root/install/system.yaml.in" "$etc/headrace.yaml" "ETC=$etc" "VAR=$var"
     if [ -n "$account" ]; then

@@ -1,0 +1,60 @@
+"""Engines and appliances that serve a model to the benchmarks.
+
+Owns starting them with the default models of this checkout; knows nothing of what is measured.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.processes import HERE, child_of, free_port, server, unix_server
+from bench.sse_client import Server
+
+CHAT, EMBEDDING = "smollm2-135m-instruct", "all-minilm-l6-v2"
+MODELS = Path(os.environ.get("HEADRACE_MODELS", HERE.parent / ".headrace" / "models"))
+HEADRACE = [sys.executable, "-P", "-m", "appliance.cli"]
+
+
+def num_cores() -> int:
+    """Cores that this process, and so everything that it starts, may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def model_folder(name: str) -> Path:
+    """The folder of a default model; it is pulled if it is not there."""
+    if not (MODELS / name / "model.yaml").exists():
+        subprocess.run([*HEADRACE, "model", "pull", name, "--dir", str(MODELS)], check=True)
+    return MODELS / name
+
+
+@contextmanager
+def engine_alone(folder: Path) -> Iterator[tuple[Server, int]]:
+    """``python -m engine`` with one model. Yields where to ask it, and its process."""
+    with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
+        path = f"{directory}/engine.sock"
+        command = [sys.executable, "-P", "-m", "engine", "--socket", path, "--model", f"{folder.name}={folder}"]
+        with unix_server(command, path=path) as process:
+            yield Server(socket_path=path), process.pid
+
+
+@contextmanager
+def appliance(name: str) -> Iterator[tuple[Server, int]]:
+    """``headrace serve`` with one model behind TLS. Yields where to ask it, and the process of its engine."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
+        subprocess.run([*HEADRACE, "cert", "local", "--dir", directory], check=True, capture_output=True)
+        file = Path(directory) / "headrace.yaml"
+        file.write_text(
+            f"admin: {{address: null}}\nruntime_dir: {directory}\nlog: {{access: off}}\n"
+            f"listeners: [{{address: 127.0.0.1:{port}, tls: {{certificates: "
+            f"[{{cert: {directory}/localhost.pem, key: {directory}/localhost.key}}]}}}}]\n"
+            f"models: {{{name}: {{path: {model_folder(name)}}}}}\nroutes: [{{to: engine}}]\n"
+        )
+        with server([*HEADRACE, "serve", "-c", str(file)], port=port) as process:
+            yield Server(port=port, ca=f"{directory}/ca.pem"), child_of(process.pid, "engine")

@@ -1,0 +1,107 @@
+"""A client that notes when each server-sent event arrives: over TLS as clients do, or on the engine's own socket.
+
+Owns reading a chunked stream; knows of the API only that events are JSON and end with ``[DONE]``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where to ask: a port of 127.0.0.1 with TLS under the given CA, or a unix socket without."""
+
+    port: int = 0
+    ca: str = ""
+    socket_path: str = ""
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A new connection."""
+        if self.socket_path:
+            return await asyncio.open_unix_connection(self.socket_path)
+        trust = ssl.create_default_context(cafile=self.ca)
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=trust, server_hostname="localhost")
+
+
+@dataclass(slots=True)
+class Stream:
+    """One answer: when it was asked for and when each token came (seconds of perf_counter), and what it said last."""
+
+    asked_at: float
+    token_at: list[float] = field(default_factory=list)
+    finish_reason: str | None = None
+    usage: dict[str, int] | None = None
+
+    @property
+    def first_token_s(self) -> float:
+        """From asking to the first token."""
+        return self.token_at[0] - self.asked_at
+
+
+async def chat(server: Server, body: dict[str, Any], *, begun: asyncio.Event | None = None) -> Stream:
+    """Streams one chat completion to its end; ``begun`` is set at its first token. Raises RuntimeError on a refusal."""
+    reader, writer = await server.connect()
+    try:
+        stream = Stream(time.perf_counter())
+        writer.write(
+            _request("/v1/chat/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
+        )
+        async for event in _events(reader):
+            arrived_at = time.perf_counter()
+            stream.usage = event.get("usage") or stream.usage
+            for choice in event["choices"]:
+                stream.finish_reason = choice["finish_reason"] or stream.finish_reason
+                if choice["delta"].get("content"):
+                    stream.token_at.append(arrived_at)
+                    if begun is not None:
+                        begun.set()
+        return stream
+    finally:
+        writer.close()
+
+
+async def post(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The JSON answer to one POST on a connection of its own. Raises RuntimeError on a refusal."""
+    reader, writer = await server.connect()
+    try:
+        writer.write(_request(path, body))
+        length = await _head(reader)
+        answer: dict[str, Any] = json.loads(await reader.readexactly(length or 0))
+        return answer
+    finally:
+        writer.close()
+
+
+def _request(path: str, body: dict[str, Any]) -> bytes:
+    content = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
+
+
+async def _head(reader: asyncio.StreamReader) -> int | None:
+    """Reads a head; the content length, or None for a chunked answer."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    fields = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
+    length = int(fields["content-length"]) if "content-length" in fields else None
+    if " 200 " not in head.partition("\r\n")[0]:
+        raise RuntimeError(f"{head.partition(chr(13))[0]}: {(await reader.read(4096)).decode(errors='replace')}")
+    return length
+
+
+async def _events(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
+    await _head(reader)
+    unread = b""
+    while size := int(await reader.readline(), 16):
+        unread += (await reader.readexactly(size + 2))[:-2]
+        *events, unread = unread.split(b"\n\n")
+        for event in events:
+            data = event.removeprefix(b"data: ")
+            if data.startswith(b"{"):
+                yield json.loads(data)

@@ -1,0 +1,111 @@
+"""What clients see when a process is killed, and that the rest serves on."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+
+import pytest
+
+from tests.e2e.appliance import CHAT, Appliance, wait_for
+from tests.e2e.conftest import Start
+
+LONG_STREAM = json.dumps(
+    {
+        "model": CHAT,
+        "messages": [{"role": "user", "content": "Tell me a very long story about a mill by the river."}],
+        "max_tokens": 4000,
+        "stream": True,
+    }
+).encode()
+
+TWO_WORKERS = """
+workers: 2
+listeners:
+  - address: 127.0.0.1:{port}
+    tls: {{certificates: [{{cert: {tls}/localhost.pem, key: {tls}/localhost.key}}]}}
+models:
+  all-minilm-l6-v2: {{path: {models}/all-minilm-l6-v2}}
+routes:
+  - {{match: {{path: /*}}, to: engine}}
+"""
+
+
+def read_to_the_end(stream: http.client.HTTPResponse) -> tuple[bytes, bool]:
+    """All that still comes, and whether it ended cleanly, with the last chunk."""
+    read = b""
+    try:
+        while piece := stream.read1(65536):
+            read += piece
+    except (http.client.IncompleteRead, ConnectionError, OSError) as broken:
+        return read + getattr(broken, "partial", b""), False
+    return read, True
+
+
+def test_a_killed_engine_ends_streams_with_an_error_and_comes_back(start: Start) -> None:
+    appliance = start()
+    proxies, [engine] = appliance.children("proxy"), appliance.children("engine")
+    streams = [appliance.post("/v1/chat/completions", LONG_STREAM) for _ in range(4)]
+    for stream in streams:
+        assert stream.status == 200
+        assert stream.readline().startswith(b"data: {")
+
+    os.kill(engine, signal.SIGKILL)
+
+    for stream in streams:
+        rest, ended_cleanly = read_to_the_end(stream)
+        *_, last = [event for event in rest.split(b"\n\n") if event.strip()]
+        assert "message" in json.loads(last.strip().removeprefix(b"data: "))["error"]
+        assert b"[DONE]" not in rest
+        assert not ended_cleanly
+
+    refused, served = statuses_until_served(appliance)
+    assert served == 200
+    assert all(status == 503 and int(retry_after) >= 1 for status, retry_after in refused)
+    assert appliance.children("proxy") == proxies
+    assert appliance.children("engine") != [engine]
+
+
+def statuses_until_served(appliance: Appliance) -> tuple[list[tuple[int, str]], int]:
+    """(status, Retry-After) of each refusal, and the first status that is none."""
+    refused: list[tuple[int, str]] = []
+
+    def ask() -> int | None:
+        answer = appliance.get("/v1/models")
+        if answer.status == 200:
+            return answer.status
+        refused.append((answer.status, answer.headers["Retry-After"]))
+        return None
+
+    return refused, wait_for(ask, "the engine to serve again")
+
+
+def test_while_the_engine_is_down_requests_are_refused_at_once_with_a_time(start: Start) -> None:
+    appliance = start()
+    [engine] = appliance.children("engine")
+    os.kill(engine, signal.SIGKILL)
+    wait_for(lambda: appliance.get("/v1/models").status == 503, "a refusal")
+    answer = appliance.get("/v1/models")
+    if answer.status == 503:
+        assert int(answer.headers["Retry-After"]) >= 1
+        assert json.loads(answer.read())["error"]["message"]
+    wait_for(lambda: appliance.get("/v1/models").status == 200, "the engine to serve again")
+
+
+def test_a_killed_worker_is_replaced_and_the_other_serves_on(start: Start) -> None:
+    appliance = start(TWO_WORKERS)
+    first, second = appliance.children("proxy")
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: first not in appliance.children("proxy"), "the worker to be gone")
+    for _ in range(20):
+        assert appliance.get("/v1/models").status == 200
+    replaced = wait_for(lambda: len(found := appliance.children("proxy")) == 2 and found, "a new worker")
+    assert second in replaced
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_appliance_leaves_with_zero(start: Start, signal_number: int) -> None:
+    appliance = start(TWO_WORKERS)
+    assert appliance.stop(signal_number) == 0
