@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,18 +21,24 @@ def reload(
     as_json: JsonOption = False,
 ) -> None:
     """Take the configuration anew without cutting a request. One that is wrong changes nothing."""
-    answer = _ask(config, "reload", wait=wait)
-    problems = answer.get("problems") or []
+    if not wait:
+        pid = _ask(config, "status")["pid"]
+        os.kill(pid, signal.SIGHUP)
+        if as_json:
+            print_json({"asked": True, "pid": pid})
+        else:
+            print("asked for a reload; its log and `headrace status` show how it ends")
+        return
+    answer = _ask(config, "reload")
     if as_json:
         print_json(answer)
-    elif problems:
-        for problem in problems:
-            note(str(problem))
-        note("headrace: nothing was changed; the configuration from before still serves")
     else:
-        print("reloaded" if wait else "reload begun; `headrace status` shows how it ends")
-    if problems:
-        raise typer.Exit(exit_codes.CANNOT_BOOT)
+        for problem in answer["problems"]:
+            note(str(problem))
+    if not answer["ok"]:
+        raise CommandError("nothing was changed; the configuration from before still serves")
+    if not as_json:
+        print("reloaded")
 
 
 def status(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -> None:
@@ -43,19 +50,14 @@ def status(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -
         _print_table(answer)
 
 
-def _ask(config: Path, verb: str, **arguments: Any) -> dict[str, Any]:
-    from appliance.admin_client import call
+def _ask(config: Path, verb: str) -> dict[str, Any]:
+    from appliance.admin_client import Unreachable, call
     from appliance.config import locate_runtime_dir
 
-    runtime_dir = locate_runtime_dir(config, os.environ, os.getuid())
     try:
-        return call(runtime_dir, verb, **arguments)
-    except (FileNotFoundError, ConnectionError):
-        message = f"no headrace serves {config}: nothing answers in {runtime_dir}; start it with `headrace serve`"
-        raise CommandError(message, exit_codes.UNAVAILABLE) from None
-    except PermissionError:
-        message = f"may not talk to the headrace in {runtime_dir}: run this as root or as the user that serves"
-        raise CommandError(message) from None
+        return call(locate_runtime_dir(config, os.environ, os.getuid()), verb)
+    except Unreachable as error:
+        raise CommandError(str(error), exit_codes.UNAVAILABLE) from None
 
 
 def _print_table(answer: dict[str, Any], indent: str = "") -> None:
