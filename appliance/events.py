@@ -149,11 +149,20 @@ class Spawn(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class Configure(Action):
-    """Send the child a configuration: the loaded one (``candidate``) or the current one."""
+class Build(Action):
+    """Have a proxy build a configuration: the loaded one (``candidate``) or the current one."""
 
     child: int
     revision: int
+    generation: int  # of the engine that it names; 0: none
+    candidate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StartEngine(Action):
+    """Have an engine load the models of the loaded configuration (``candidate``) or of the current one, and serve."""
+
+    child: int
     generation: int
     candidate: bool
 

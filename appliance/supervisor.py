@@ -25,10 +25,10 @@ from appliance.events import (
     Adopt,
     Answer,
     Beat,
+    Build,
     Built,
     ChildEvent,
     Commit,
-    Configure,
     Discard,
     Event,
     Exit,
@@ -47,6 +47,7 @@ from appliance.events import (
     Refused,
     ReloadAsked,
     Serving,
+    StartEngine,
     StopAsked,
     StopListening,
     TellEngine,
@@ -325,13 +326,14 @@ class Supervisor:
         self._do(*self._crew.drain(post, limit_s, self._now))
 
     def _configure(self, post: Post) -> None:
-        candidate = self._candidate
-        if candidate and candidate.concerns(post):
-            post.asked_revision = candidate.revision
-            self._do(Configure(post.child, candidate.revision, candidate.generation, candidate=True))
+        revision, generation, ahead = self._revision, self._generation, False
+        if self._candidate and self._candidate.concerns(post):
+            revision, generation, ahead = self._candidate.revision, self._candidate.generation, True
+        post.asked_revision = revision
+        if post.role == "engine":
+            self._do(StartEngine(post.child, generation, ahead))
         else:
-            post.asked_revision = self._revision
-            self._do(Configure(post.child, self._revision, self._generation, candidate=False))
+            self._do(Build(post.child, revision, generation, ahead))
 
     def _commit(self, post: Post) -> None:
         self._do(Commit(post.child, self._revision))

@@ -1,0 +1,43 @@
+"""Calls to a running headrace over its admin socket, for the command line: plain, synchronous, without dependencies."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+SOCKET_NAME = "admin.sock"
+_TIMEOUT_S = 900.0  # a reload may load a large model
+
+
+def call(runtime_dir: Path, verb: str, **arguments: Any) -> dict[str, Any]:
+    """Have the headrace of ``runtime_dir`` do ``status``, ``reload`` or ``stop``; its answer.
+
+    ``reload`` with ``wait=True`` answers once the verdict is there: ``{"ok": bool, "problems": [...], "revision": n}``.
+    Raises FileNotFoundError or ConnectionError if none answers there, PermissionError if it is somebody else's.
+    """
+    connection = _UnixConnection(str(runtime_dir / SOCKET_NAME))
+    try:
+        connection.request("POST", f"/{verb}", json.dumps(arguments), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        answer = response.read()
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"headrace broke off: {error or type(error).__name__}") from None
+    finally:
+        connection.close()
+    if response.status != 200:
+        raise ConnectionError(f"headrace answered {response.status} to {verb}: {answer.decode(errors='replace')}")
+    return dict(json.loads(answer))
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("headrace", timeout=_TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
