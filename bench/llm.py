@@ -51,7 +51,8 @@ def _served(server: Server, questions: Questions, num_streams: int, num_tokens: 
 
 def main() -> None:
     options = arguments(__doc__)
-    num_rounds, num_tokens, num_first = (3, 48, 20) if options.quick else (7, 128, 100)
+    num_rounds = options.rounds or (3 if options.quick else 7)
+    num_tokens, num_first = (48, 20) if options.quick else (128, 100)
     folder, cores = serving.model_folder(serving.CHAT), serving.num_cores()
     bare = BareLoop(folder, slots=SLOTS, threads=cores)
     prompt = list(range(1000, 1000 + PROMPT_TOKENS))

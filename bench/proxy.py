@@ -41,7 +41,7 @@ def measure(peer: peers.Peer, origin_port: int, seconds: float) -> Figures:
 
 def main() -> None:
     options = arguments(__doc__)
-    num_rounds, seconds = (3, 2.0) if options.quick else (7, 5.0)
+    num_rounds, seconds = options.rounds or (3 if options.quick else 7), 2.0 if options.quick else 5.0
     present, missing = peers.available()
     origin_port = free_port()
     origin = [instrument("getload"), "origin", str(origin_port), str(BODY_BYTES)]

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bench.sse_client import Server, post
+from bench.json_client import JsonClient
+from bench.sse_client import Server
 
 _STORY = "Tell me a very long story about a mill by the river and the people who lived there."
 _OPENINGS = (
@@ -33,9 +34,11 @@ class Questions:
 
 async def of_length(server: Server, model: str, prompt_tokens: int) -> Questions:
     """Questions that ``server`` counts as ``prompt_tokens``. Raises SystemExit when no padding makes that length."""
+    client = await JsonClient.connect(server)
     for padding in range(prompt_tokens):
         questions = Questions(model, padding)
-        answer = await post(server, "/v1/chat/completions", questions.body(max_tokens=1))
+        answer = await client.post("/v1/chat/completions", questions.body(max_tokens=1))
         if answer["usage"]["prompt_tokens"] == prompt_tokens:
+            client.close()
             return questions
     raise SystemExit(f"no padding makes a prompt of {prompt_tokens} tokens")

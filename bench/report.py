@@ -59,9 +59,11 @@ class Report:
 
 
 def arguments(description: str | None) -> argparse.Namespace:
-    """Parses the command line that all benchmarks share: ``quick`` (bool) and ``json`` (Path or None)."""
+    """Parses the command line that all benchmarks share: ``quick`` (bool), ``rounds`` (int or None), ``json`` (Path or
+    None)."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: under two minutes")
+    parser.add_argument("--rounds", type=int, metavar="N", help="interleaved rounds, instead of the usual number")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there, too")
     return parser.parse_args()
 

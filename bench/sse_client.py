@@ -51,7 +51,7 @@ async def chat(server: Server, body: dict[str, Any], *, begun: asyncio.Event | N
     try:
         stream = Stream(time.perf_counter())
         writer.write(
-            _request("/v1/chat/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
+            render_request("/v1/chat/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
         )
         async for event in _events(reader):
             arrived_at = time.perf_counter()
@@ -67,26 +67,15 @@ async def chat(server: Server, body: dict[str, Any], *, begun: asyncio.Event | N
         writer.close()
 
 
-async def post(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The JSON answer to one POST on a connection of its own. Raises RuntimeError on a refusal."""
-    reader, writer = await server.connect()
-    try:
-        writer.write(_request(path, body))
-        length = await _head(reader)
-        answer: dict[str, Any] = json.loads(await reader.readexactly(length or 0))
-        return answer
-    finally:
-        writer.close()
-
-
-def _request(path: str, body: dict[str, Any]) -> bytes:
+def render_request(path: str, body: dict[str, Any]) -> bytes:
+    """A whole POST of JSON."""
     content = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
 
 
-async def _head(reader: asyncio.StreamReader) -> int | None:
-    """Reads a head; the content length, or None for a chunked answer."""
+async def read_head(reader: asyncio.StreamReader) -> int | None:
+    """Reads a head; the content length, or None for a chunked answer. Raises RuntimeError unless it says 200."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     fields = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
     length = int(fields["content-length"]) if "content-length" in fields else None
@@ -96,7 +85,7 @@ async def _head(reader: asyncio.StreamReader) -> int | None:
 
 
 async def _events(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
-    await _head(reader)
+    await read_head(reader)
     unread = b""
     while size := int(await reader.readline(), 16):
         unread += (await reader.readexactly(size + 2))[:-2]

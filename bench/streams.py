@@ -39,7 +39,7 @@ def measure(peer: peers.Peer, origin_port: int, num_events: int) -> Figures:
 
 def main() -> None:
     options = arguments(__doc__)
-    num_rounds, seconds = (3, 4) if options.quick else (5, 10)
+    num_rounds, seconds = options.rounds or (3 if options.quick else 5), 4 if options.quick else 10
     num_events = seconds * EVENTS_PER_S
     present, missing = peers.available()
     present["direct"] = peers.direct
