@@ -1,0 +1,183 @@
+"""A snapshot: all that requests need of one configuration, built whole and never changed.
+
+Owns the way from configuration and materials to routes, chains, upstreams and TLS contexts. A build reads nothing but
+its arguments and changes nothing that serves: what outlives a reload (limits, breakers, connections) it takes over
+through ``States``. Every problem is collected and told at once.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from proxy.cells import Cells
+from proxy.chain import Chain
+from proxy.client_address import ClientAddress
+from proxy.config import Listener, Materials
+from proxy.config_routes import ENGINE, ProxyConfig, api_of, cross_check
+from proxy.metrics import RouteMetrics
+from proxy.policy import PolicyEnv, PolicySet, States, build_chain
+from proxy.route import Route, Router
+from proxy.tls import server_context
+from proxy.upstream.breaker import Event, State
+from proxy.upstream.upstream import Upstream, build_engine, build_upstream
+
+
+class BuildError(Exception):
+    """The configuration cannot be served. problems: one line each, with the place it is about."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListenerPlan:
+    """One listener, ready to serve. made_from: two plans that agree in it can share their listening server."""
+
+    config: Listener
+    tls: ssl.SSLContext | None
+    clients: ClientAddress
+    redirect_port: int | None  # where https is, if this listener only redirects
+    made_from: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """unrouted: the chain and the metrics of requests that no route takes, or that are refused before routing.
+    sockets: of its listeners, by address."""
+
+    config: ProxyConfig
+    router: Router
+    upstreams: dict[str, Upstream]
+    listeners: dict[str, ListenerPlan]
+    unrouted: Chain
+    metrics: dict[str, RouteMetrics]
+    unrouted_metrics: RouteMetrics
+    states: States
+    sockets: dict[str, socket.socket] = field(default_factory=dict)
+
+    def metrics_of(self, route: Route | None) -> RouteMetrics:
+        """The numbers of a route, or of what no route took."""
+        return self.metrics[route.name] if route is not None else self.unrouted_metrics
+
+
+def build_snapshot(
+    config: ProxyConfig,
+    materials: Materials,
+    addresses: Iterable[str],
+    previous: States | None,
+    cells: Cells,
+    emit: Callable[[bytes], None],
+) -> Snapshot:
+    """The snapshot of a configuration. addresses: of the listeners for which there are sockets. Raises BuildError."""
+    problems = [f"{'.'.join(map(str, place))}: {text}" for place, text in cross_check(config)]
+    if problems:
+        raise BuildError(problems)
+    build = _Build(config, materials, States(previous), cells, emit)
+    upstreams = build.upstreams()
+    routes = build.routes()
+    listeners = build.listeners(frozenset(addresses))
+    if build.problems:
+        raise BuildError(build.problems)
+    return Snapshot(
+        config,
+        Router(routes),
+        upstreams,
+        listeners,
+        build_chain(PolicySet(), build.env("")),
+        {route.name: RouteMetrics(cells, route.name) for route in routes},
+        RouteMetrics(cells, ""),
+        build.states,
+    )
+
+
+class _Build:
+    """One build under way; what cannot be used is noted in ``problems`` and left out."""
+
+    def __init__(
+        self, config: ProxyConfig, materials: Materials, states: States, cells: Cells, emit: Callable[[bytes], None]
+    ) -> None:
+        self._config = config
+        self._materials = materials
+        self.states = states
+        self._cells = cells
+        self._emit = emit
+        self.problems: list[str] = []
+
+    def env(self, route: str) -> PolicyEnv:
+        """What the policies of a route are built with."""
+        return PolicyEnv(route, self._config.limits, self._materials, self.states, self._cells, self._emit)
+
+    def upstreams(self) -> dict[str, Upstream]:
+        config = self._config
+        built: dict[str, Upstream] = {}
+        for name, table in config.upstreams.items():
+            try:
+                built[name] = build_upstream(
+                    name, table, config.defaults, self._materials, self.states, self._breaker_counter(name)
+                )
+            except (ValueError, KeyError) as error:
+                self.problems.append(f"upstreams.{name}: {error}")
+        if config.engine_socket is not None:
+            changed = self._breaker_counter(ENGINE)
+            built[ENGINE] = build_engine(config.engine_socket, config.defaults, self.states, changed)
+        return built
+
+    def routes(self) -> list[Route]:
+        built: list[Route] = []
+        for index, table in enumerate(self._config.routes):
+            try:
+                chain = build_chain(table.policies, self.env(table.label))
+            except (ValueError, KeyError) as error:
+                self.problems.append(f"routes.{index}.policies: {error}")
+                continue
+            match, api = table.match, api_of(table, self._config.upstreams)
+            built.append(Route(table.label, index, match.host, match.path, table.to, api, chain, table))
+        return built
+
+    def listeners(self, addresses: frozenset[str]) -> dict[str, ListenerPlan]:
+        listeners = self._config.listeners
+        https_port = next((_port(listener.address) for listener in listeners if listener.tls is not None), 443)
+        plans: dict[str, ListenerPlan] = {}
+        for index, table in enumerate(listeners):
+            if table.address not in addresses:
+                self.problems.append(f"listeners.{index}.address: there is no socket for {table.address}")
+                continue
+            try:
+                plans[table.address] = self._plan(table, https_port)
+            except ValueError as error:
+                self.problems.append(f"listeners.{index}.tls: {error}")
+        return plans
+
+    def _plan(self, table: Listener, https_port: int) -> ListenerPlan:
+        context = None
+        made_from: tuple[object, ...] = (table.tls, table.limits)
+        if table.tls is not None:
+            context = server_context(table.tls, self._materials)
+            pairs = table.tls.certificates
+            made_from += tuple((self._materials[pair.cert], self._materials[pair.key]) for pair in pairs)
+        clients = ClientAddress(table.trusted_proxies)
+        return ListenerPlan(table, context, clients, https_port if table.redirect else None, made_from)
+
+    def _breaker_counter(self, upstream: str) -> Callable[[Event, State, State], None]:
+        counters = {
+            state: self._cells.counter(
+                "headrace_breaker_transitions_total",
+                "Changes of an upstream's circuit breaker, by the state it went to.",
+                {"upstream": upstream, "to": state.value},
+            )
+            for state in State
+        }
+
+        def count(_event: Event, before: State, after: State) -> None:
+            if before is not after:
+                counters[after].add()
+
+        return count
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2]) if not address.startswith("unix:") else 443

@@ -1,0 +1,343 @@
+"""The client's connection: aiohttp's inside. The only file that uses aiohttp's private names.
+
+aiohttp owns the socket's protocol, the parser (llhttp), the queue of parsed heads, the body readers and their flow
+control. This file replaces what writes to the client: ``start`` serves one request after the other through
+``EdgeServer.serve``, so that nothing of aiohttp ever answers, and what cannot be served arrives there as a Refusal.
+tests/proxy/test_downstream_contract.py holds every name used here.
+
+No timer runs per request: ``check`` compares stamps when the worker's sweep calls it. Knows nothing of routes,
+policies or upstreams; ``watcher`` is whoever must hear that the client is slow or gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, Protocol
+
+from aiohttp import http_parser, web
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
+
+from proxy.body import BodyBroken, RequestBody
+from proxy.config import ListenerLimits
+from proxy.errors import Kind
+from proxy.gate import Refusal
+from proxy.sink import Sink, reset
+
+log = logging.getLogger("headrace.proxy")
+
+#: Waiting in user space for a slow client before its upstream is paused.
+WRITE_HIGH_BYTES = 65536
+WRITE_LOW_BYTES = 16384
+_READ_BYTES = 65536
+#: After an answer that ends the connection, what the client still sends is read and dropped up to these bounds, so
+#: that it can read the answer instead of a reset (RFC 9112 §9.6).
+_LINGER_S = 5.0
+_LINGER_BYTES = 64 << 20
+#: Chunk frames and extensions may weigh this many times the payload, plus a constant: one-byte chunks weigh five.
+_CHUNK_OVERHEAD = 8
+_CHUNK_OVERHEAD_BYTES = 65536
+
+
+class Watcher(Protocol):
+    """Who relays an answer to this client."""
+
+    def pause(self) -> None:
+        """The client reads slower than it is written to."""
+
+    def resume(self) -> None:
+        """It has caught up."""
+
+    def gone(self) -> None:
+        """The connection is lost; nothing may be written to it any more."""
+
+
+Serve = Callable[["ClientConnection", "RawRequestMessage | Refusal", RequestBody], Awaitable[bool]]
+
+
+def require_c_parser() -> None:
+    """Raise RuntimeError if aiohttp fell back to its pure-Python parser, whose leniency nobody has tested here."""
+    if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
+        raise RuntimeError("aiohttp's C parser is not loaded; reinstall aiohttp with its extension modules")
+
+
+class EdgeServer(web.Server):
+    """Makes the connections of one listener and knows those that are open."""
+
+    def __init__(self, serve: Serve, limits: ListenerLimits, *, scheme: str) -> None:
+        """serve: answers one message and says whether the connection may take another. scheme: "http" or "https"."""
+        super().__init__(_answered_by_serve)
+        self.serve = serve
+        self.limits = limits
+        self.scheme = scheme
+
+    def __call__(self) -> RequestHandler:
+        """A connection for the listening socket."""
+        return ClientConnection(self, self._loop)
+
+    @property
+    def open(self) -> list[ClientConnection]:
+        """Every connection, those included whose handler still runs after the client left."""
+        return [connection for connection in self._connections if isinstance(connection, ClientConnection)]
+
+
+async def _answered_by_serve(_request: web.BaseRequest) -> NoReturn:
+    raise RuntimeError("requests are answered by EdgeServer.serve")
+
+
+class ClientConnection(RequestHandler):
+    """One client. ``closing``: the answer in progress is the last."""
+
+    __slots__ = ("_body", "_busy", "_chunked", "_deaf", "_half_head", "_head_began_at", "_heard_at", "_idle_since",
+                 "_linger_until", "_lingered_bytes", "_raw_bytes", "_served", "_stalled_since", "_taken_bytes",
+                 "closing", "peer", "server", "sink", "watcher")  # fmt: skip
+
+    def __init__(self, server: EdgeServer, loop: asyncio.AbstractEventLoop) -> None:
+        limits = server.limits
+        # aiohttp does not say whether a line or a header was too long, only which limit: keep the two apart.
+        max_field_size = limits.header if limits.header != limits.line else limits.header + 1
+        super().__init__(
+            server,
+            loop=loop,
+            keepalive_timeout=0,
+            access_log=None,  # type: ignore[arg-type]  # aiohttp's own way to switch it off
+            max_line_size=limits.line,
+            max_headers=limits.num_headers,
+            max_field_size=max_field_size,
+            read_bufsize=_READ_BYTES,
+            auto_decompress=False,
+        )
+        now = time.monotonic()
+        self.server = server
+        self.watcher: Watcher | None = None
+        self.closing = False
+        self.peer = ""
+        self.sink: Sink | None = None  # of the answer in progress, or the last one
+        self._body = RequestBody(EMPTY_PAYLOAD)
+        self._busy = False
+        self._served = False
+        self._deaf = False
+        self._chunked = False
+        self._half_head = b""
+        self._head_began_at = 0.0
+        self._heard_at = self._idle_since = now
+        self._raw_bytes = 0
+        self._linger_until = 0.0
+        self._lingered_bytes = 0
+        self._stalled_since = 0.0
+        self._taken_bytes = 0
+
+    # Serving
+
+    async def start(self) -> None:
+        """Serve what the parser queued, one message at a time, until the connection may take no other."""
+        try:
+            while not self.closing:
+                message, payload = await self._next()
+                self._body = body = RequestBody(payload)
+                self._busy = True
+                self._raw_bytes = 0
+                self._stalled_since = 0.0
+                self._chunked = bool(getattr(message, "chunked", False))
+                again = await self.server.serve(self, message, body)
+                self._busy = False
+                self._served = True
+                self._idle_since = time.monotonic()
+                if not again:
+                    break
+            if self._deaf or not self._body.complete:
+                await self._linger()
+        except asyncio.CancelledError:
+            pass  # the client left; whoever served it has settled
+        except Exception:
+            log.exception("a connection failed outside of any request")
+            if self.transport is not None:
+                reset(self.transport)
+        if self.transport is not None:
+            self.transport.close()
+
+    async def _next(self) -> tuple[Any, Any]:
+        if not self._messages:
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        message = self._messages.popleft()
+        if self._parser is not None:
+            self._parser.message_consumed()
+        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
+            self._resume_reading_if_drained()
+        return message
+
+    def may_persist(self) -> bool:
+        """The connection could take another request after this answer."""
+        return not self.closing and not self._deaf and self._body.complete
+
+    def is_idle(self) -> bool:
+        """Between two requests, with no part of the next one received."""
+        return not self._busy and not self._messages and not self._head_began_at
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Hear the client no further and tell it why: in the answer to the request whose body this breaks, if one is
+        being received, else in an answer of its own after those that are due."""
+        self._deaf = True
+        receiving = self._messages[-1][1] if self._messages else self._body.payload
+        if not receiving.is_eof():
+            receiving.set_exception(BodyBroken(refusal))
+            return
+        self._messages.append((refusal, EMPTY_PAYLOAD))  # type: ignore[arg-type]  # our own kind of message
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _linger(self) -> None:
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        self._deaf = True
+        if transport.can_write_eof():
+            transport.write_eof()
+        self._resume_transport_reading()
+        self._linger_until = time.monotonic() + _LINGER_S
+        await self._loop.create_future()  # cancelled by connection_lost
+
+    # What the transport reports
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, or say that the listener is full."""
+        super().connection_made(transport)
+        assert self.transport is not None
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
+        address = self.peername
+        self.peer = address[0] if isinstance(address, tuple) else ""
+        limit = self.server.limits.connections
+        if len(self.server._connections) > limit:
+            self.refuse(Refusal(Kind.CAPACITY, f"the listener's limit of {limit} connections is reached"))
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Tell whoever is at work; do not wait for it to be cancelled."""
+        task, watcher = self._task_handler, self.watcher
+        super().connection_lost(exc)
+        if watcher is not None:
+            self.watcher = None
+            watcher.gone()
+        elif task is not None:
+            task.cancel()
+
+    def pause_writing(self) -> None:
+        """The write buffer is over its high-water mark."""
+        super().pause_writing()
+        if self.watcher is not None:
+            self.watcher.pause()
+
+    def resume_writing(self) -> None:
+        """The write buffer has drained."""
+        super().resume_writing()
+        if self.watcher is not None:
+            self.watcher.resume()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, then look at what the parser does not bound or tell: half heads, request lines, chunk frames."""
+        if self._deaf:
+            self._lingered_bytes += len(data)
+            if self._lingered_bytes > _LINGER_BYTES and self.transport is not None:
+                self.transport.abort()
+            return
+        self._heard_at = time.monotonic()
+        num_known = len(self._messages)
+        super().data_received(data)
+        if len(self._messages) > num_known:
+            self._examine(data, num_known)
+        elif self._busy:
+            self._weigh_chunks(len(data))
+        elif data and not num_known:
+            self._hold_half_head(data)
+
+    def _hold_half_head(self, data: bytes) -> None:
+        if not self._head_began_at:
+            self._head_began_at = self._heard_at
+        self._half_head += data
+        limit = self.server.limits.line + self.server.limits.headers
+        if len(self._half_head) > limit:
+            self.refuse(Refusal(Kind.HEADERS_TOO_LARGE, f"the request head exceeds {limit} bytes"))
+
+    def _weigh_chunks(self, num_bytes: int) -> None:
+        self._raw_bytes += num_bytes
+        body = self._body
+        if not self._chunked or self._reading_paused or body.complete:
+            return
+        if self._raw_bytes > (1 + _CHUNK_OVERHEAD) * body.received_bytes + _CHUNK_OVERHEAD_BYTES:
+            self.refuse(Refusal(Kind.BAD_REQUEST, f"chunk frames exceed {_CHUNK_OVERHEAD} times their payload"))
+
+    def _examine(self, data: bytes, first: int) -> None:
+        """Turn parser errors, and request lines that llhttp let pass, into refusals."""
+        seen = (self._half_head + data if self._half_head else data).lstrip(b"\r\n")
+        self._half_head = b""
+        self._head_began_at = 0.0
+        for index in range(first, len(self._messages)):
+            message = self._messages[index][0]
+            if isinstance(message, _ErrInfo):
+                del self._messages[index]
+                self.refuse(self._explain(message.exc))
+                return
+            line = f"{message.method} {message.path} HTTP/{message.version.major}.{message.version.minor}\r\n"
+            raw = line.encode("utf-8", "surrogateescape")
+            if not seen.startswith(raw) and (raw not in seen or (index == 0 and not self._busy)):
+                del self._messages[index]
+                self.refuse(Refusal(Kind.BAD_REQUEST, "the request line is not METHOD, TARGET and HTTP version"))
+                return
+
+    def _explain(self, error: BaseException) -> Refusal:
+        limits = self.server.limits
+        if isinstance(error, LineTooLong):
+            if error.args[1] == limits.line:
+                return Refusal(Kind.URI_TOO_LONG, f"the request target exceeds {limits.line} bytes")
+            return Refusal(Kind.HEADERS_TOO_LARGE, f"a header line exceeds {limits.header} bytes")
+        text = error.message if isinstance(error, HttpProcessingError) else ""
+        if text == "Too many headers received":
+            return Refusal(Kind.HEADERS_TOO_LARGE, f"there are more than {limits.num_headers} header fields")
+        if text == "Received HTTPS traffic on an HTTP port":
+            return Refusal(Kind.BAD_REQUEST, "this port speaks plain HTTP; use https on the TLS port")
+        # The first line says what, the rest quotes the client.
+        return Refusal(Kind.BAD_REQUEST, text.partition("\n")[0].rstrip(":") or "the request is malformed")
+
+    # The worker's sweep
+
+    def check(self, now: float) -> None:
+        """Hold the client to the listener's times."""
+        limits = self.server.limits
+        self._check_taking(now, limits.send_idle)
+        if self._linger_until:
+            if now > self._linger_until and self.transport is not None:
+                self.transport.abort()
+        elif self._busy:
+            waiting_since = self._body.waiting_since
+            if waiting_since and now - max(waiting_since, self._heard_at) > limits.body_idle:
+                text = f"no byte of the request body came for {limits.body_idle:g} s"
+                self.refuse(Refusal(Kind.REQUEST_TIMEOUT, text))
+        elif self._head_began_at:
+            if now - self._head_began_at > limits.head and not self._deaf:
+                text = f"the request head was not complete after {limits.head:g} s"
+                self.refuse(Refusal(Kind.REQUEST_TIMEOUT, text))
+        elif now - self._idle_since > (limits.keep_alive if self._served else limits.head):
+            self.close_if_idle()
+
+    def _check_taking(self, now: float, send_idle_s: float) -> None:
+        transport = self.transport
+        waiting = transport.get_write_buffer_size() if transport is not None else 0
+        taken = self.sink.bytes_out - waiting if self.sink is not None else 0
+        if not waiting or taken > self._taken_bytes or not self._stalled_since:
+            self._taken_bytes, self._stalled_since = taken, now
+        elif now - self._stalled_since > send_idle_s and transport is not None:
+            reset(transport)
+
+    def close_if_idle(self) -> None:
+        """Close the connection if it is between requests; otherwise the answer in progress becomes the last."""
+        self.closing = True
+        if self.is_idle() and self.transport is not None:
+            self.transport.close()

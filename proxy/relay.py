@@ -1,0 +1,191 @@
+"""One attempt's answer on its way to the client: the upstream's bytes go to the sink in the call that received them.
+
+Owns the joint between the two connections. Upstream events arrive by the methods of ``Exchanger``, the client's by
+those of ``Watcher``; whoever forwards awaits the one future ``finished`` and then reads ``ending``. A slow client
+pauses the upstream's connection, a client that left aborts it, an upstream that breaks off aborts the client: a
+truncated answer never ends cleanly. Where our own engine breaks off a stream of events, a last event tells the client.
+
+Knows nothing of retries, breakers or the choice of servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from email.utils import formatdate
+
+import orjson
+
+from proxy.chain import Chain
+from proxy.config import Timeouts
+from proxy.downstream import ClientConnection
+from proxy.errors import Kind, refuse
+from proxy.exchange import Ending, Exchange, Head, Reply
+from proxy.headers import response_headers
+from proxy.sink import Sink
+from proxy.upstream.breaker import Permit
+from proxy.upstream.parser import Fields
+from proxy.upstream.retry import Failure
+from proxy.upstream.transport import UpstreamConnection
+
+log = logging.getLogger("headrace.proxy")
+
+_ENGINE_LOST = (
+    "The engine stopped in the middle of this answer. What was received is incomplete; send the request again."
+)
+
+
+class Relay:
+    """``ending`` is None until ``finished``. After UPSTREAM_FAILED nothing was sent to the client and ``failure`` says
+    why; after CLIENT_ERROR and REFUSED ``reply`` is still to be sent, if it is there."""
+
+    __slots__ = ("_chain", "_client", "_connection", "_is_local", "_permit", "_sink", "_tail", "_timeouts",
+                 "_watches_events", "_x", "answered", "ending", "failure", "finished", "reason", "reply", "status",
+                 "uploading")  # fmt: skip
+
+    def __init__(
+        self,
+        x: Exchange,
+        chain: Chain,
+        client: ClientConnection,
+        sink: Sink,
+        connection: UpstreamConnection,
+        timeouts: Timeouts,
+        permit: Permit,
+        *,
+        is_local: bool,
+    ) -> None:
+        self._x = x
+        self._chain = chain
+        self._client = client
+        self._sink = sink
+        self._connection = connection
+        self._timeouts = timeouts
+        self._permit = permit
+        self._is_local = is_local
+        self._watches_events = False
+        self._tail = b"\n\n"
+        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.answered = False
+        self.uploading = False
+        self.status = 0
+        self.ending: Ending | None = None
+        self.failure: Failure | None = None
+        self.reason = ""
+        self.reply: Reply | None = None
+
+    async def upload(self, data: bytes) -> None:
+        """Send a piece of the request body; returns when the upstream has room for another."""
+        await self._connection.write(data)
+
+    # The upstream's side
+
+    def head(self, status: int, headers: Fields, length: int | None) -> None:
+        now = time.monotonic()
+        x = self._x
+        x.first_byte_at = now
+        self.answered = True
+        self.status = status
+        self._permit.answered(now)
+        head = Head(status, response_headers(headers), length)
+        if head.get(b"date") is None:  # RFC 9110 §6.6.1
+            head.headers.append((b"Date", formatdate(usegmt=True).encode()))
+        self._chain.respond(x, head, now)
+        if self._is_local:
+            self._watches_events = (head.get(b"content-type") or b"").lower().startswith(b"text/event-stream")
+        self._sink.begin(head)
+        if self._client.writing_paused:  # by an earlier answer: there will be no second signal
+            self._connection.pause_reading()
+
+    def data(self, data: bytes) -> None:
+        self._sink.data(data)
+        if self._watches_events:
+            self._tail = (self._tail + data[-4:])[-4:]
+
+    def end(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
+        self._sink.end(trailers)
+        self._finish(Ending.COMPLETE)
+
+    def received(self) -> None:
+        self._sink.flush()
+
+    def failed(self, failure: Failure, reason: str) -> None:
+        """The upstream will not complete its answer."""
+        self.failure = failure
+        self.reason = reason
+        if self._sink.retract():
+            self._finish(Ending.UPSTREAM_FAILED)
+            return
+        self._sink.abort(self._last_event() if self._watches_events else b"")
+        self._finish(Ending.UPSTREAM_ABORTED)
+
+    def broke(self, error: Exception) -> None:
+        """A fault of ours while the answer was taken or the request sent."""
+        log.error("an answer could not be passed on", exc_info=error)
+        self._connection.abort()
+        message = "The proxy failed on this request; its log says why."
+        self._stop(Ending.INTERNAL, "internal error", refuse(self._x, Kind.INTERNAL, message, close=True))
+
+    # The client's side
+
+    def pause(self) -> None:
+        self._connection.pause_reading()
+
+    def resume(self) -> None:
+        self._connection.resume_reading()
+
+    def gone(self) -> None:
+        """The client left: the upstream stops now, whatever it is doing."""
+        self._connection.abort()
+        self._finish(Ending.CLIENT_GONE)
+
+    def refuse_body(self, ending: Ending, reply: Reply) -> None:
+        """The request body is too large, malformed or late: the upstream must not take half of it for the whole."""
+        self._connection.abort()
+        self._stop(ending, "request body", reply)
+
+    # The worker's sweep
+
+    def check(self, now: float) -> None:
+        """Hold the upstream to its times. A slow client's pauses and uploads are not the upstream's."""
+        connection, timeouts = self._connection, self._timeouts
+        if timeouts.total is not None and now - self._x.started_at > timeouts.total:
+            self._time_out(f"not complete after {timeouts.total:g} s")
+        elif connection.reading_paused or (self.uploading and not connection.writing_paused):
+            return
+        elif self.answered or self.uploading:
+            if now - connection.heard_at > timeouts.idle:
+                self._time_out(f"no byte for {timeouts.idle:g} s")
+        elif now - connection.heard_at > timeouts.first_byte:
+            self._time_out(f"no first byte within {timeouts.first_byte:g} s")
+
+    def _time_out(self, reason: str) -> None:
+        self._connection.abort()
+        if self.ending is None:
+            self.failed(Failure.TIMEOUT, reason)
+
+    def _stop(self, ending: Ending, reason: str, reply: Reply) -> None:
+        """End before or in the answer: with ``reply`` if nothing was sent, else by aborting the client."""
+        if self.ending is not None:
+            return
+        self.reason = reason
+        if self._sink.retract():
+            self.reply = reply
+        else:
+            self._sink.abort()
+        self._finish(ending)
+
+    def _finish(self, ending: Ending) -> None:
+        if self.ending is None:
+            self.ending = ending
+            self.finished.set_result(None)
+
+    def _last_event(self) -> bytes:
+        blank = b""
+        if not self._tail.endswith((b"\n\n", b"\r\r", b"\r\n\r\n")):
+            blank = b"\n" if self._tail.endswith(b"\n") else b"\n\n"
+        row = Kind.ENGINE_DOWN.value
+        error = {"message": _ENGINE_LOST, "type": row.type, "param": None, "code": row.code}
+        return blank + b"data: " + orjson.dumps({"error": error}) + b"\n\n"

@@ -1,0 +1,201 @@
+"""One answer of HTTP/1.x from an upstream: bytes in, calls on a receiver out. No sockets.
+
+Owns the reading of responses by httptools (llhttp) and what llhttp does not know: that a HEAD request's answer has no
+body, that a 1xx is not the answer, that one answer was asked for and anything behind it is surplus, how large a head
+may be, and what the end of the connection means. Bodies whose frame is known after the head (Content-Length, or until
+the connection closes) no longer pass through llhttp. Interim answers are dropped: to forward them (RFC 9110 §15.2) is
+allowed to break old clients (RFC 8297 §3), and ours asked for none.
+
+What contradicts itself is a ProtocolError and the connection is not used again: two lengths, a length beside chunks, a
+coding other than chunked, a change of protocol that nobody asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import httptools
+
+MAX_HEAD_BYTES = 131072
+MAX_HEADERS = 256
+MAX_INTERIM = 16
+_FRAMING = frozenset((b"content-length", b"transfer-encoding"))
+_VERSIONS = frozenset(("1.1", "1.0"))
+_PARSED, _LENGTH, _UNTIL_CLOSE = range(3)
+
+Fields = list[tuple[bytes, bytes]]
+
+
+class ProtocolError(Exception):
+    """The upstream does not speak HTTP/1.x correctly; the message says how, without quoting it."""
+
+
+class Receiver(Protocol):
+    """Who takes the answer. ``end`` comes exactly once and last, unless the answer breaks off."""
+
+    def head(self, status: int, headers: Fields, length: int | None) -> None:
+        """The final head; length: of the body, None if only its end will tell."""
+
+    def data(self, data: bytes) -> None:
+        """A piece of the body, its transfer coding removed."""
+
+    def end(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
+        """The answer is complete."""
+
+
+class ResponseParser:
+    """Parses one answer. ``complete``: it ended. ``reusable``: the connection may carry another request."""
+
+    __slots__ = ("_fields", "_head_request", "_interim", "_keep_alive", "_left", "_mode", "_num_interim", "_parser",
+                 "_quiet_bytes", "_receiver", "_surplus", "complete")  # fmt: skip
+
+    def __init__(self, receiver: Receiver, *, head_request: bool) -> None:
+        self._receiver = receiver
+        self._head_request = head_request
+        self._parser = httptools.HttpResponseParser(self)
+        self._fields: Fields = []
+        self._quiet_bytes = 0  # received since the last piece of body: the size of what is being collected
+        self._num_interim = 0
+        self._interim = False
+        self._mode = _PARSED
+        self._left = 0
+        self._keep_alive = False
+        self._surplus = False
+        self.complete = False
+
+    @property
+    def reusable(self) -> bool:
+        return self.complete and self._keep_alive and not self._surplus
+
+    def feed(self, data: memoryview) -> None:
+        """Take what was received. ``data`` is only read during the call. Raises ProtocolError."""
+        mode = self._mode
+        if self.complete:
+            self._surplus = True
+        elif mode == _LENGTH:
+            self._feed_length(data)
+        elif mode == _UNTIL_CLOSE:
+            self._receiver.data(bytes(data))
+        else:
+            self._quiet_bytes += len(data)
+            self._parse(data)
+            if self._quiet_bytes > MAX_HEAD_BYTES:
+                raise ProtocolError(f"head, chunk extension or trailers of the answer exceed {MAX_HEAD_BYTES} bytes")
+
+    def eof(self) -> bool:
+        """The upstream closed the connection. True: that completes the answer; False: it broke off, or was over."""
+        if self._mode == _UNTIL_CLOSE and not self.complete:
+            self._finish(())
+            return True
+        return False
+
+    def _feed_length(self, data: memoryview) -> None:
+        left = self._left - len(data)
+        if left > 0:
+            self._left = left
+            self._receiver.data(bytes(data))
+            return
+        self._surplus = left < 0
+        self._receiver.data(bytes(data[: self._left]))
+        self._finish(())
+
+    def _parse(self, data: memoryview) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            raise error.__context__ or error from None
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if not self.complete:
+                raise ProtocolError(f"the answer is malformed: {error}") from None
+            self._surplus = True
+
+    def _finish(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
+        self.complete = True
+        self._receiver.end(trailers)
+
+    # What httptools calls
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            self._surplus = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.complete:
+            return
+        fields = self._fields
+        fields.append((name, value))
+        if len(fields) > MAX_HEADERS:
+            raise ProtocolError(f"the answer has more than {MAX_HEADERS} header fields")
+
+    def on_headers_complete(self) -> None:
+        if self.complete:
+            return
+        parser = self._parser
+        status: int = parser.get_status_code()
+        if parser.get_http_version() not in _VERSIONS:
+            raise ProtocolError("the answer is not HTTP/1.0 or HTTP/1.1")
+        fields, self._fields = self._fields, []
+        if status < 200:
+            self._note_interim(status)
+            return
+        self._interim = False
+        length, chunked = _framing(fields)
+        self._keep_alive = parser.should_keep_alive()
+        self._quiet_bytes = 0
+        if self._head_request or status == 204 or status == 304:
+            self._receiver.head(status, fields, length if self._head_request else None)
+            self._finish(())
+            return
+        if length is not None:
+            self._left = length
+        elif not chunked:
+            self._mode = _UNTIL_CLOSE
+            self._keep_alive = False
+        self._receiver.head(status, fields, length)
+        if length:
+            self._mode = _LENGTH
+
+    def _note_interim(self, status: int) -> None:
+        self._interim = True
+        self._num_interim += 1
+        if status < 100:
+            raise ProtocolError("the status of the answer is not a number from 100 to 999")
+        if status == 101:
+            raise ProtocolError("the upstream changed the protocol without being asked")
+        if self._num_interim > MAX_INTERIM:
+            raise ProtocolError(f"more than {MAX_INTERIM} interim answers came before the answer")
+
+    def on_body(self, body: bytes) -> None:
+        if self.complete:
+            self._surplus = True
+            return
+        if self._mode == _LENGTH:
+            self._left -= len(body)
+        self._quiet_bytes = 0
+        self._receiver.data(body)
+
+    def on_message_complete(self) -> None:
+        if not self.complete and not self._interim:
+            self._finish(self._fields)
+
+
+def _framing(fields: Fields) -> tuple[int | None, bool]:
+    """(length, chunked) as the fields say; llhttp has refused what contradicts itself, except unknown codings."""
+    length: int | None = None
+    chunked = False
+    for name, value in fields:
+        lowered = name.lower()
+        if lowered not in _FRAMING:
+            continue
+        if lowered == b"transfer-encoding":
+            if chunked or value.strip(b" \t").lower() != b"chunked":
+                raise ProtocolError("the answer has a transfer coding other than chunked")
+            chunked = True
+        elif length is not None or not value.isdigit():
+            raise ProtocolError("the answer has no one Content-Length")
+        else:
+            length = int(value)
+    if chunked and length is not None:
+        raise ProtocolError("the answer has Content-Length and Transfer-Encoding")
+    return length, chunked

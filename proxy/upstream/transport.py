@@ -1,0 +1,175 @@
+"""One connection to an upstream server: a request out, its answer to whoever exchanges.
+
+Owns the socket side of HTTP/1.1 towards upstreams, over TCP, TLS or a unix socket: flow control both ways, what the end
+of the connection means for the answer, and whether another request may follow. What is received is parsed and passed on
+in the same call, without a task; all connections of a worker share one receive buffer, because reading and parsing
+never interleave in one loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import Protocol, cast
+
+from proxy.upstream.parser import ProtocolError, Receiver, ResponseParser
+from proxy.upstream.retry import Failure
+
+READ_BYTES = 65536
+WRITE_HIGH_BYTES = 65536
+WRITE_LOW_BYTES = 16384
+_buffer = memoryview(bytearray(READ_BYTES))
+
+
+class Exchanger(Receiver, Protocol):
+    """Who sent the request on a connection and takes its answer."""
+
+    def received(self) -> None:
+        """Everything of one read was passed on."""
+
+    def failed(self, failure: Failure, reason: str) -> None:
+        """The answer will not become complete; the connection is gone."""
+
+    def broke(self, error: Exception) -> None:
+        """Taking the answer raised: a fault of ours, and the connection is to be aborted."""
+
+
+class UpstreamConnection(asyncio.BufferedProtocol):
+    """Carries one request at a time. ``heard_at`` and ``idle_since``: monotonic seconds."""
+
+    __slots__ = ("_exchanger", "_heard", "_parser", "_reading_paused", "_writable", "heard_at", "idle_since",
+                 "num_requests", "transport")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.num_requests = 0
+        self.idle_since = 0.0
+        self.heard_at = 0.0
+        self._exchanger: Exchanger | None = None
+        self._parser: ResponseParser | None = None
+        self._heard = False
+        self._reading_paused = False
+        self._writable: asyncio.Future[None] | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Open, and free for a request."""
+        transport = self.transport
+        return transport is not None and self._exchanger is None and not transport.is_closing()
+
+    def request(self, data: bytes, exchanger: Exchanger, *, head_request: bool) -> None:
+        """Send the head of a request, and what is there of its body; the answer goes to ``exchanger``."""
+        assert self.transport is not None
+        self.num_requests += 1
+        self._exchanger = exchanger
+        self._parser = ResponseParser(exchanger, head_request=head_request)
+        self._heard = False
+        self.heard_at = time.monotonic()
+        self.transport.write(data)
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece of the request body; returns when another may follow. Does nothing on a lost connection."""
+        transport = self.transport
+        if transport is None:
+            return
+        transport.write(data)
+        self.heard_at = time.monotonic()
+        if self._writable is not None:
+            await self._writable
+
+    def finish(self) -> bool:
+        """Let go of the exchange. True: the connection can carry another; else it is closed here."""
+        parser, self._parser = self._parser, None
+        self._exchanger = None
+        if parser is not None and parser.reusable and self._writable is None and self.usable:
+            self.resume_reading()
+            return True
+        self.abort()
+        return False
+
+    def abort(self) -> None:
+        """Close at once: the upstream shall stop working on what was asked."""
+        self._exchanger = self._parser = None
+        if self.transport is not None:
+            self.transport.abort()
+
+    def pause_reading(self) -> None:
+        """Read no more until ``resume_reading``: the client is slow."""
+        if not self._reading_paused and self.transport is not None:
+            self._reading_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again; the time spent paused is not the upstream's."""
+        if self._reading_paused and self.transport is not None:
+            self._reading_paused = False
+            self.heard_at = time.monotonic()
+            self.transport.resume_reading()
+
+    @property
+    def reading_paused(self) -> bool:
+        return self._reading_paused
+
+    @property
+    def writing_paused(self) -> bool:
+        """The upstream takes the request slower than it is sent."""
+        return self._writable is not None
+
+    # What the transport reports
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
+        peer = transport.get_extra_info("socket")
+        if peer is not None and peer.family in (socket.AF_INET, socket.AF_INET6):
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        parser, exchanger = self._parser, self._exchanger
+        if parser is None or exchanger is None:
+            self.abort()  # nothing was asked: whatever this is, no client shall get it
+            return
+        self._heard = True
+        self.heard_at = time.monotonic()
+        try:
+            parser.feed(_buffer[:nbytes])
+            exchanger.received()
+        except ProtocolError as error:
+            self.abort()
+            exchanger.failed(Failure.PROTOCOL, str(error))
+        except Exception as error:
+            exchanger.broke(error)
+
+    def eof_received(self) -> bool:
+        """A FIN, or over TLS a close_notify: the one clean end that an answer without a length has."""
+        parser, exchanger = self._parser, self._exchanger
+        if parser is not None and exchanger is not None and parser.eof():
+            exchanger.received()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self.resume_writing()
+        parser, exchanger = self._parser, self._exchanger
+        self._parser = self._exchanger = None
+        if parser is None or exchanger is None or parser.complete:
+            return
+        how = "was reset" if isinstance(exc, ConnectionError) else "closed"
+        if self._heard:
+            exchanger.failed(Failure.BROKE_OFF, f"the connection {how} in the middle of the answer")
+        elif self.num_requests > 1:
+            exchanger.failed(Failure.STALE, f"the kept-alive connection {how} before an answer")
+        else:
+            exchanger.failed(Failure.BROKE_OFF, f"the connection {how} before an answer")
+
+    def pause_writing(self) -> None:
+        self._writable = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)

@@ -1,0 +1,229 @@
+"""A proxy worker: builds snapshots, serves with one of them, swaps it without cutting anything, and drains.
+
+Owns the running state of one process: listening servers, the snapshot in use, the requests under way, and the sweep,
+which twice a second holds every connection to its times, so that no request needs a timer. Knows nothing of the
+control channel or of signals: the appliance's child calls the methods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.build import BuildError, ListenerPlan, Snapshot, build_snapshot
+from proxy.cells import Cells
+from proxy.config import Materials
+from proxy.config_routes import ProxyConfig
+from proxy.downstream import ClientConnection, EdgeServer, require_c_parser
+from proxy.front import Front
+from proxy.log_writer import LineWriter
+from proxy.metrics import WorkerMetrics
+from proxy.relay import Relay
+from proxy.upstream.connections import Server
+from proxy.upstream.upstream import ENGINE
+
+__all__ = ["BuildError", "ProxyWorker", "Snapshot"]
+
+SWEEP_S = 0.5
+_BACKLOG = 1024
+_TLS_SHUTDOWN_S = 2.0
+_DRAIN_POLL_S = 0.05
+
+
+@dataclass(slots=True)
+class _Listening:
+    """A listener that accepts: its plan may be replaced by one that needs no other server."""
+
+    front: Front
+    edge: EdgeServer
+    server: asyncio.Server
+
+
+class ProxyWorker:
+    """One worker process's proxy. All methods are called on its event loop."""
+
+    def __init__(
+        self, *, cells: Cells | None = None, access_log_fd: int | None = None, sweep_s: float = SWEEP_S
+    ) -> None:
+        """cells: where to count; None: nowhere that anybody reads. access_log_fd: None writes no access log."""
+        require_c_parser()
+        self._cells = cells if cells is not None else Cells()
+        self._metrics = WorkerMetrics(self._cells)
+        self._log = LineWriter(access_log_fd, self._metrics.log_dropped.add)
+        self._sweep_s = sweep_s
+        self._sockets: dict[str, socket.socket] = {}
+        self._listening: dict[str, _Listening] = {}
+        self._edges: set[EdgeServer] = set()  # those of replaced listeners too, while they have connections
+        self._relays: set[Relay] = set()
+        self._snapshot: Snapshot | None = None
+        self._sweep_handle: asyncio.TimerHandle | None = None
+        self._sweep_due = 0.0
+        self._lag_s = 0.0
+
+    # Snapshots
+
+    async def build(self, config: ProxyConfig, materials: Materials, sockets: Mapping[str, socket.socket]) -> Snapshot:
+        """A snapshot, ready to commit. sockets: of new listeners, bound, by address; those in use are known.
+
+        Raises BuildError with every problem; nothing that serves is changed either way.
+        """
+        known = {**self._sockets, **sockets}
+        previous = self._snapshot.states if self._snapshot is not None else None
+        snapshot = build_snapshot(config, materials, known, previous, self._cells, self._log.emit)
+        snapshot.sockets.update({address: known[address] for address in snapshot.listeners})
+        return snapshot
+
+    async def commit(self, snapshot: Snapshot) -> None:
+        """Serve with a snapshot from now on; requests under way keep theirs. Starts and stops listeners."""
+        before, self._snapshot = self._snapshot, snapshot
+        snapshot.states.seal()
+        self._sockets = dict(snapshot.sockets)
+        for address, plan in snapshot.listeners.items():
+            await self._listen(address, plan)
+        for address in self._listening.keys() - snapshot.listeners.keys():
+            gone = self._listening.pop(address)
+            gone.server.close()
+            self._let_go(gone.edge)
+        if before is not None:
+            for server in _servers(before) - _servers(snapshot):
+                server.close()
+        if self._sweep_handle is None:
+            self._schedule_sweep()
+
+    def discard(self, snapshot: Snapshot) -> None:
+        """Drop a snapshot that will not be committed. It has touched nothing, so there is nothing to undo but its
+        sockets."""
+        for address, sock in snapshot.sockets.items():
+            if self._sockets.get(address) is not sock:
+                sock.close()
+
+    async def _listen(self, address: str, plan: ListenerPlan) -> None:
+        current = self._listening.get(address)
+        if current is not None and current.front.plan.made_from == plan.made_from:
+            current.front.plan = plan
+            return
+        front = Front(plan, self._current, self._relays)
+        scheme = "https" if plan.tls is not None else "http"
+        edge = EdgeServer(front.serve, plan.config.limits, scheme=scheme)
+        self._edges.add(edge)
+        tls: dict[str, Any] = {}
+        if plan.tls is not None:
+            tls = {
+                "ssl": plan.tls,
+                "ssl_handshake_timeout": plan.config.limits.handshake,
+                "ssl_shutdown_timeout": _TLS_SHUTDOWN_S,
+            }
+        loop = asyncio.get_running_loop()
+        # A duplicate: closing a server must not close the socket, which the next one may go on accepting from.
+        sock = self._sockets[address].dup()
+        if sock.family == socket.AF_UNIX:
+            server = await loop.create_unix_server(edge, sock=sock, backlog=_BACKLOG, **tls)
+        else:
+            server = await loop.create_server(edge, sock=sock, backlog=_BACKLOG, **tls)
+        self._listening[address] = _Listening(front, edge, server)
+        if current is not None:
+            current.server.close()
+            self._let_go(current.edge)
+
+    def _current(self) -> Snapshot:
+        assert self._snapshot is not None
+        return self._snapshot
+
+    @staticmethod
+    def _let_go(edge: EdgeServer) -> None:
+        for connection in edge.open:
+            connection.close_if_idle()
+
+    # State
+
+    def engine_state(self, up: bool, reason: str = "") -> None:
+        """Take the supervisor's word on the local engine: down, its routes answer 503 at once; up, it begins afresh."""
+        upstream = self._snapshot.upstreams.get(ENGINE) if self._snapshot is not None else None
+        if upstream is None:
+            return
+        upstream.engine.down = None if up else (reason or "it is down")
+        if up:
+            upstream.breaker.reset(time.monotonic())
+            for state in upstream.states:
+                state.reset()
+
+    async def drain(self, deadline_s: float) -> bool:
+        """Accept nothing more, close what is idle, let the rest end, abort at the deadline. True: nothing was cut."""
+        until = time.monotonic() + deadline_s
+        for listening in self._listening.values():
+            listening.server.close()
+        self._listening.clear()
+        for edge in self._edges:
+            self._let_go(edge)
+        while (left := self._open()) and time.monotonic() < until:  # noqa: ASYNC110
+            await asyncio.sleep(_DRAIN_POLL_S)  # an event per connection would cost every request, for this one moment
+        for connection in left:
+            if connection.transport is not None:
+                connection.transport.abort()
+        if left:
+            await asyncio.sleep(0)
+        if self._sweep_handle is not None:
+            self._sweep_handle.cancel()
+        for server in _servers(self._snapshot) if self._snapshot is not None else ():
+            server.close()
+        await self._log.close()
+        return not left
+
+    def statistics(self) -> dict[str, Any]:
+        """Numbers for ``headrace status``."""
+        now = time.monotonic()
+        upstreams = self._snapshot.upstreams if self._snapshot is not None else {}
+        return {
+            "connections": len(self._open()),
+            "exchanges": len(self._relays),
+            "loop_lag_s": round(self._lag_s, 4),
+            "upstreams": {
+                name: {
+                    "breaker": upstream.breaker.state.value,
+                    "servers": {
+                        server.state.name: {
+                            "in_flight": server.state.in_flight,
+                            "idle": server.num_idle,
+                            "ejected": server.state.ejected_until > now,
+                        }
+                        for server in upstream.servers
+                    },
+                }
+                for name, upstream in upstreams.items()
+            },
+        }
+
+    def _open(self) -> list[ClientConnection]:
+        return [connection for edge in self._edges for connection in edge.open]
+
+    # The sweep
+
+    def _schedule_sweep(self) -> None:
+        self._sweep_due = time.monotonic() + self._sweep_s
+        self._sweep_handle = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        self._lag_s = max(0.0, now - self._sweep_due)
+        connections = self._open()
+        for connection in connections:
+            connection.check(now)
+        for relay in tuple(self._relays):
+            relay.check(now)
+        for server in _servers(self._current()):
+            server.drop_old(now)
+        serving = {listening.edge for listening in self._listening.values()}
+        self._edges = {edge for edge in self._edges if edge in serving or edge.open}
+        self._metrics.loop_lag.set(self._lag_s)
+        self._metrics.connections.set(len(connections))
+        self._metrics.relays.set(len(self._relays))
+        self._log.flush()
+        self._schedule_sweep()
+
+
+def _servers(snapshot: Snapshot) -> set[Server]:
+    return {server for upstream in snapshot.upstreams.values() for server in upstream.servers}
