@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,15 +20,7 @@ def reload(
     as_json: JsonOption = False,
 ) -> None:
     """Take the configuration anew without cutting a request. One that is wrong changes nothing."""
-    if not wait:
-        pid = _ask(config, "status")["pid"]
-        os.kill(pid, signal.SIGHUP)
-        if as_json:
-            print_json({"asked": True, "pid": pid})
-        else:
-            print("asked for a reload; its log and `headrace status` show how it ends")
-        return
-    answer = _ask(config, "reload")
+    answer = _ask(config, "reload", wait=wait)
     if as_json:
         print_json(answer)
     else:
@@ -38,7 +29,7 @@ def reload(
     if not answer["ok"]:
         raise CommandError("nothing was changed; the configuration from before still serves")
     if not as_json:
-        print("reloaded")
+        print("reloaded" if wait else "asked for a reload; `headrace status` and the log show how it ends")
 
 
 def status(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -> None:
@@ -50,14 +41,22 @@ def status(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -
         _print_table(answer)
 
 
-def _ask(config: Path, verb: str) -> dict[str, Any]:
-    from appliance.admin_client import Unreachable, call
+def _ask(config: Path, verb: str, **arguments: Any) -> dict[str, Any]:
+    from appliance.admin_client import call
     from appliance.config import locate_runtime_dir
 
+    runtime_dir = locate_runtime_dir(config, os.environ, os.getuid())
     try:
-        return call(locate_runtime_dir(config, os.environ, os.getuid()), verb)
-    except Unreachable as error:
-        raise CommandError(str(error), exit_codes.UNAVAILABLE) from None
+        return call(runtime_dir, verb, **arguments)
+    except PermissionError:
+        message = f"may not talk to the headrace in {runtime_dir}: run this as root or as the user that serves"
+        raise CommandError(message) from None
+    except (FileNotFoundError, ConnectionRefusedError):
+        message = f"no headrace serves {config}: nothing answers in {runtime_dir}; start it with `headrace serve`"
+        raise CommandError(message, exit_codes.UNAVAILABLE) from None
+    except OSError as error:
+        message = f"the headrace in {runtime_dir} did not answer: {error}; see its log"
+        raise CommandError(message, exit_codes.UNAVAILABLE) from None
 
 
 def _print_table(answer: dict[str, Any], indent: str = "") -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from appliance.config.problems import Loc
+from appliance.config.problems import Finding
 from appliance.config.tables import HeadraceConfig, Route
 from proxy.config_routes import ENGINE
 
@@ -25,9 +25,9 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def check_exposure(config: HeadraceConfig) -> list[tuple[Loc, str]]:
+def check_exposure(config: HeadraceConfig) -> list[Finding]:
     """What is reachable from outside and should not be: routes to the engine without auth, the admin listener."""
-    findings: list[tuple[Loc, str]] = []
+    findings: list[Finding] = []
     admin = config.admin.address
     if admin is not None and not is_loopback(admin):
         findings.append((("admin", "address"), f"{admin} is reachable from outside; expected a loopback address"))

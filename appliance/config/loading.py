@@ -10,9 +10,10 @@ from typing import Literal
 from appliance.config import files
 from appliance.config.document import Document
 from appliance.config.exposure import check_exposure
-from appliance.config.materials import Finding, check_certificates, check_keys, check_models, gather
-from appliance.config.problems import ConfigurationError, Problem, problem_at, spell_loc
-from appliance.config.runtime_dir import MAX_RUNTIME_DIR_BYTES, default_runtime_dir
+from appliance.config.materials import gather
+from appliance.config.problems import ConfigurationError, Finding, Problem, problem_at, spell_loc
+from appliance.config.references import check_references
+from appliance.config.runtime_dir import MAX_RUNTIME_DIR_BYTES, runtime_dir_of
 from appliance.config.tables import HeadraceConfig
 from appliance.config.validation import place_of, validate
 from engine.settings import EngineSettings, ModelSettings
@@ -46,9 +47,7 @@ def load(path: Path) -> Configuration:
     document, sources = files.read(path)
     config = validate(HeadraceConfig, document)
     root = path.resolve().parent
-    runtime_dir = (
-        root / config.runtime_dir if config.runtime_dir else default_runtime_dir(path, os.environ, os.getuid())
-    )
+    runtime_dir = runtime_dir_of(path, config.runtime_dir, os.environ, os.getuid())
     engine = _engine_settings(config, root)
     proxy = ProxyConfig(
         listeners=config.listeners,
@@ -59,9 +58,7 @@ def load(path: Path) -> Configuration:
         engine_socket=engine.socket_path if engine else None,
     )
     contents, findings = gather(config, root, os.environ)
-    findings += check_certificates(config, contents)
-    findings += check_keys(config, contents)
-    findings += check_models(config, root)
+    findings += check_references(config, contents, root)
     findings += check_exposure(config)
     findings += cross_check(proxy)
     findings += _check_appliance(config, proxy, runtime_dir)
@@ -102,12 +99,6 @@ def _engine_settings(config: HeadraceConfig, root: Path) -> EngineSettings | Non
         hang_s=models.hang,
         max_body_bytes=models.max_body,
     )
-
-
-def _runtime_dir(config: HeadraceConfig, path: Path, root: Path) -> Path:
-    if config.runtime_dir:
-        return root / config.runtime_dir
-    return default_runtime_dir(path, os.environ, os.getuid())
 
 
 def _access_log(config: HeadraceConfig, root: Path) -> Path | Literal["stderr", "off"]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 #: A path into the data: ("routes", 0, "match", "host").
 Loc = tuple[str | int, ...]
+#: What is wrong with the value at a location.
+Finding = tuple[Loc, str]
 
 
 @dataclass(frozen=True, order=True, slots=True)

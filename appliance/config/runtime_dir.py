@@ -14,12 +14,14 @@ from appliance.config.problems import ConfigurationError
 MAX_RUNTIME_DIR_BYTES = 80
 
 
-def default_runtime_dir(path: Path, environ: Mapping[str, str], uid: int) -> Path:
-    """The directory for the configuration at ``path`` that names none.
+def runtime_dir_of(path: Path, written: str | None, environ: Mapping[str, str], uid: int) -> Path:
+    """The runtime directory of the configuration at ``path``; ``written``: what the file says, relative to itself.
 
-    systemd's, else /run/headrace for root, else one in the user's runtime directory or the temporary directory, named
-    by a hash of ``path`` so that two configurations of one user do not meet.
+    Otherwise systemd's, else /run/headrace for root, else one in the user's runtime directory or the temporary
+    directory, named by a hash of ``path`` so that two configurations of one user do not meet.
     """
+    if written:
+        return path.resolve().parent / written
     if given := environ.get("RUNTIME_DIRECTORY"):
         return Path(given.split(":")[0])
     if uid == 0:
@@ -36,6 +38,4 @@ def locate_runtime_dir(path: Path, environ: Mapping[str, str], uid: int) -> Path
         written = read(path)[0].data.get("runtime_dir")
     except ConfigurationError:
         written = None
-    if isinstance(written, str) and written:
-        return path.resolve().parent / written
-    return default_runtime_dir(path, environ, uid)
+    return runtime_dir_of(path, written if isinstance(written, str) else None, environ, uid)

@@ -1,0 +1,70 @@
+"""Whether what the configuration names is what it should be: certificates, key files, secrets, model folders.
+
+Reads nothing but model folders; the contents of files are handed in, under the names that the configuration uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from appliance.config.certificates import why_not_ca, why_not_pair
+from appliance.config.problems import Finding, Loc
+from appliance.config.schema import find
+from appliance.config.tables import HeadraceConfig
+from engine import model_folder
+from engine.model_folder import ModelError
+from proxy.config import SecretRef
+from proxy.config_routes import unknown
+from proxy.keys import KeysError, parse_keys
+
+
+def check_references(config: HeadraceConfig, contents: Mapping[str, bytes], root: Path) -> Iterator[Finding]:
+    """Everything named that is not what it should be. What could not be read has been told before."""
+    yield from _check_certificates(config, contents)
+    yield from _check_secret_names(config)
+    yield from _check_keys(config, contents)
+    yield from _check_models(config, root)
+
+
+def _check_certificates(config: HeadraceConfig, contents: Mapping[str, bytes]) -> Iterator[Finding]:
+    for index, listener in enumerate(config.listeners):
+        for number, pair in enumerate(listener.tls.certificates if listener.tls else ()):
+            if pair.cert in contents and pair.key in contents:
+                loc: Loc = ("listeners", index, "tls", "certificates", number)
+                if why := why_not_pair(contents[pair.cert], contents[pair.key]):
+                    yield (*loc, why.part), why.message
+    for name, upstream in config.upstreams.items():
+        ca_pem = contents.get(upstream.tls.ca or "")
+        if ca_pem is not None and (message := why_not_ca(ca_pem)):
+            yield ("upstreams", name, "tls", "ca"), message
+
+
+def _check_secret_names(config: HeadraceConfig) -> Iterator[Finding]:
+    for loc, reference in find(config, HeadraceConfig, lambda value, _: isinstance(value, SecretRef)):
+        if reference.secret not in config.secrets:
+            yield (*loc, "secret"), unknown("secret", reference.secret, config.secrets)
+
+
+def _check_keys(config: HeadraceConfig, contents: Mapping[str, bytes]) -> Iterator[Finding]:
+    for index, route in enumerate(config.routes):
+        auth = getattr(route.policies, "auth", None)
+        if auth is not None and auth.keys in contents:
+            try:
+                parse_keys(contents[auth.keys])
+            except KeysError as error:
+                yield ("routes", index, "policies", "auth", "keys"), f"{auth.keys}: {error}"
+
+
+def _check_models(config: HeadraceConfig, root: Path) -> Iterator[Finding]:
+    """Model folders that are missing or damaged, as far as it shows without reading the weights."""
+    for name, model in config.models.by_name.items():
+        loc: Loc = ("models", name, "path")
+        if not (root / model.path).is_dir():
+            advice = "import one with `headrace model pull NAME` or `headrace model import PATH`"
+            yield loc, f"there is no model folder {root / model.path}; {advice}"
+            continue
+        try:
+            model_folder.read(root / model.path)
+        except (ModelError, OSError) as error:
+            yield loc, " ".join(str(error).split())  # on one line, as every problem

@@ -1,0 +1,196 @@
+"""What the configuration names: certificates, keys, secrets, models; and what it exposes to whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+
+from appliance.config.exposure import is_loopback
+from tests.appliance.config_files import LISTENER, ConfigFiles
+
+TLS = "listeners: [{address: '127.0.0.1:443', tls: {certificates: [{cert: a.pem, key: a.key}]}}]\n"
+CERTIFICATE = "listeners[0].tls.certificates[0]"
+
+
+def test_materials_keep_their_names_and_are_read_from_beside_the_file(
+    place: ConfigFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.certificate("a.pem", "a.key")
+    (place.root / "elsewhere").mkdir()
+    monkeypatch.chdir(place.root / "elsewhere")
+    loaded = place.load(TLS)
+    assert set(loaded.materials) == {"a.pem", "a.key"}
+    assert loaded.materials["a.pem"].startswith(b"-----BEGIN CERTIFICATE-----")
+    assert "BEGIN" not in repr(loaded)
+
+
+def test_a_key_of_another_certificate_is_told(place: ConfigFiles) -> None:
+    place.certificate("a.pem", "a.key")
+    place.certificate("b.pem", "b.key")
+    assert place.problems(TLS.replace("a.key", "b.key")) == [
+        f"headrace.yaml:1:80: {CERTIFICATE}.key: does not belong to the certificate: their public keys differ"
+    ]
+
+
+def test_files_that_are_no_certificates_are_told(place: ConfigFiles) -> None:
+    place.certificate("a.pem", "a.key")
+    place.file("b.pem", "not a certificate")
+    [problem] = place.problems(TLS.replace("a.pem", "b.pem"))
+    assert f"{CERTIFICATE}.cert: holds no certificate" in problem
+    [problem] = place.problems(TLS.replace("a.key", "b.pem"))
+    assert f"{CERTIFICATE}.key: holds no private key" in problem
+    key = ec.generate_private_key(ec.SECP256R1())
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    place.file("b.pem", locked)
+    [problem] = place.problems(TLS.replace("a.key", "b.pem"))
+    assert f"{CERTIFICATE}.key: is encrypted" in problem
+    [problem] = place.problems(LISTENER + "upstreams: {u: {servers: ['https://a'], tls: {ca: b.pem}}}\n")
+    assert "upstreams.u.tls.ca: holds no certificate" in problem
+
+
+def test_a_directory_and_an_endless_file_are_no_material(place: ConfigFiles) -> None:
+    place.certificate("a.pem", "a.key")
+    [problem] = place.problems(TLS.replace("a.pem", "."))
+    assert "is a directory, expected a file" in problem
+    [problem] = place.problems(TLS.replace("a.pem", "/dev/zero"))
+    assert "/dev/zero: is longer than the limit of 16777216 bytes" in problem
+
+
+def test_a_damaged_keys_file_is_told(place: ConfigFiles) -> None:
+    place.file("keys.yaml", "keys: [{id: a, hash: nonsense}]\n")
+    app = "upstreams: {app: {servers: ['http://a']}}\n"
+    [problem] = place.problems(LISTENER + app + "routes: [{to: app, policies: {auth: {keys: keys.yaml}}}]\n")
+    assert problem.startswith(
+        "headrace.yaml:3:44: routes[0].policies.auth.keys: keys.yaml: keys[0].hash: expected sha256"
+    )
+
+
+@pytest.mark.parametrize(("content", "value"), [("sk-1", b"sk-1"), ("sk-1\n", b"sk-1"), ("sk-1\r\n", b"sk-1")])
+def test_a_secret_is_its_file_without_the_last_line_break(place: ConfigFiles, content: str, value: bytes) -> None:
+    place.file("s", content)
+    assert place.load(LISTENER + "secrets: {a: {file: s}}\n").materials["secret:a"] == value
+
+
+@pytest.mark.parametrize("content", ["", "\n", "sk 1\n", "sk-1\n\n", "sk-\u00e9\n"])
+def test_what_no_secret_can_be_is_told_without_showing_it(place: ConfigFiles, content: str) -> None:
+    place.file("s", content)
+    [problem] = place.problems(LISTENER + "secrets: {a: {file: s}}\n")
+    assert problem.startswith("headrace.yaml:2:14: secrets.a: s ")
+    assert "sk" not in problem
+
+
+def test_a_variable_that_is_not_set_is_told(place: ConfigFiles) -> None:
+    [problem] = place.problems(LISTENER + "secrets: {a: {env: HEADRACE_TEST_UNSET}}\n")
+    assert "secrets.a: the environment variable HEADRACE_TEST_UNSET is empty or not set" in problem
+
+
+def test_models_become_settings_of_the_engine(place: ConfigFiles) -> None:
+    folder = place.model_folder("m")
+    loaded = place.load(
+        LISTENER + "models: {threads: 2, hang: 10s, max_body: 1MiB, "
+        "chat: {path: m, slots: 4, context: 512, max_stall: 50ms, queue: 7, batching: {max_batch: 8, window: 2ms}}}\n"
+    )
+    assert loaded.engine is not None
+    assert (loaded.engine.threads, loaded.engine.hang_s, loaded.engine.max_body_bytes) == (2, 10.0, 1 << 20)
+    [model] = loaded.engine.models
+    assert (model.name, model.path, model.slots, model.context) == ("chat", str(folder), 4, 512)
+    assert (model.max_stall_s, model.max_queue, model.max_batch, model.window_s) == (0.05, 7, 8, 0.002)
+    assert loaded.proxy.engine_socket == loaded.engine.socket_path
+
+
+def test_without_models_there_is_no_engine(place: ConfigFiles) -> None:
+    loaded = place.load(LISTENER + "models: {threads: 2}\n")
+    assert loaded.engine is None
+    assert loaded.proxy.engine_socket is None
+
+
+def test_a_damaged_model_folder_is_told(place: ConfigFiles) -> None:
+    models = "models: {chat: {path: m}}\n"
+    (place.root / "m").mkdir()
+    [problem] = place.problems(LISTENER + models)
+    assert problem.startswith("headrace.yaml:2:23: models.chat.path: m/model.yaml: No such file or directory")
+    place.model_folder("m", files={"model.onnx": {"bytes": 3, "sha256": "0" * 64}})
+    place.file("m/model.onnx", b"12")
+    assert "has 2 bytes, the manifest says 3" in place.problems(LISTENER + models)[0]
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback"),
+    [
+        ("127.0.0.1:80", True),
+        ("127.8.8.8:80", True),
+        ("[::1]:80", True),
+        ("localhost:80", True),
+        ("unix:/run/x.sock", True),
+        ("0.0.0.0:80", False),
+        ("[::]:80", False),
+        ("10.0.0.1:80", False),
+        ("example.com:80", False),
+    ],
+)
+def test_which_addresses_only_this_machine_reaches(address: str, loopback: bool) -> None:
+    assert is_loopback(address) is loopback
+
+
+ENGINE = "models: {chat: {path: m}}\nroutes: [{to: engine%s}]\n"
+OUTSIDE = "listeners: [{address: '0.0.0.0:8080'}]\n"
+AUTH = ", policies: {auth: {keys: keys.yaml}}"
+
+
+@pytest.mark.parametrize(
+    ("listeners", "rest", "refused"),
+    [
+        (LISTENER, "", False),
+        (OUTSIDE, "", True),
+        (OUTSIDE, AUTH, False),
+        (OUTSIDE, ", allow_anonymous: true", False),
+        ("listeners: [{address: '127.0.0.1:443'}, {address: '0.0.0.0:80', redirect: https}]\n", "", False),
+    ],
+)
+def test_the_engine_is_not_open_to_the_network(place: ConfigFiles, listeners: str, rest: str, refused: bool) -> None:
+    place.model_folder("m")
+    place.file("keys.yaml", "keys: []\n")
+    problems = place.problems(listeners + ENGINE % rest)
+    assert bool(problems) is refused
+    assert all("serves engine without a key on 0.0.0.0:8080" in problem for problem in problems)
+
+
+def test_neither_is_an_upstream_that_is_paid_with_our_key(place: ConfigFiles) -> None:
+    place.file("s", "sk-1")
+    upstream = "secrets: {a: {file: s}}\nupstreams: {u: {servers: ['https://a'], key: {secret: a}}}\n"
+    [problem] = place.problems(OUTSIDE + upstream + "routes: [{to: u}]\n")
+    assert "routes[0]: serves u without a key" in problem
+
+
+def test_a_key_must_name_a_secret(place: ConfigFiles) -> None:
+    place.file("s", "sk-1")
+    upstream = "secrets: {openai: {file: s}}\nupstreams: {u: {servers: ['https://a'], key: {secret: opnai}}}\n"
+    assert place.problems(LISTENER + upstream) == [
+        "headrace.yaml:3:55: upstreams.u.key.secret: there is no secret named 'opnai'; did you mean 'openai'?"
+    ]
+
+
+def test_more_workers_are_refused_where_a_limit_needs_one_count(place: ConfigFiles) -> None:
+    text = LISTENER + "workers: %s\nlimits: {l: {requests: 1/s}}\nupstreams: {u: {servers: ['http://a']}}\n"
+    limited = "routes: [{to: u, policies: {rate_limit: [l]}}]\n"
+    assert place.problems(text % 2 + limited) == [
+        "headrace.yaml:2:10: workers: expected 1 or auto, found 2: each worker would count for itself in "
+        "routes[0].policies.rate_limit"
+    ]
+    assert place.load(text % 2 + "routes: [{to: u}]\n").workers == 2
+    assert place.load(text % "auto" + limited).workers == 1
+
+
+def test_the_runtime_dir_leaves_room_for_sockets(place: ConfigFiles) -> None:
+    [problem] = place.problems(LISTENER + f"runtime_dir: /{'x' * 90}\n")
+    assert "is too long for sockets inside it; expected 80 bytes at most" in problem
+    assert place.load(LISTENER + "runtime_dir: run\n").runtime_dir == place.root / "run"
+
+
+def test_the_access_log_is_a_word_or_a_file_beside_the_configuration(place: ConfigFiles) -> None:
+    assert place.load(LISTENER).access_log == "stderr"
+    assert place.load(LISTENER + "log: {access: off}\n").access_log == "off"
+    assert place.load(LISTENER + "log: {access: log/access}\n").access_log == place.root / Path("log/access")
