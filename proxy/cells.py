@@ -86,7 +86,6 @@ class Cells:
         view = memoryview(bytearray(MAPPING_BYTES) if buffer is None else buffer)
         self._head, self._values, self._directory = _areas(view)
         self._known: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
-        self._nowhere = memoryview(bytearray(8 * 256)).cast("d")
         if self._head[0] != _MAGIC:
             self._head[1] = self._head[2] = 0
             self._head[0] = _MAGIC
@@ -128,7 +127,7 @@ class Cells:
         end = used + _LENGTH.size + len(entry)
         if at + size > len(self._values) or end > len(self._directory):
             self._dropped.add()
-            return self._nowhere, 0
+            return memoryview(bytearray(8 * size)).cast("d"), 0
         self._directory[used:end] = _LENGTH.pack(len(entry)) + entry
         self._head[1] = at + size
         self._head[2] = end

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv6Address, IPv6Network, ip_address
 
 from proxy.config import Network
 from proxy.exchange import RawHeaders
@@ -40,6 +40,16 @@ def canonical(text: str) -> str | None:
 
 def _is_port(text: str) -> bool:
     return text.startswith(":") and text[1:].isascii() and text[1:].isdigit() and int(text[1:6] or 0) < 65536
+
+
+def counted_as(client: str) -> str:
+    """What a client's address is counted under: an IPv6 client owns its whole /64, so it is counted as one."""
+    return _network64(client) if ":" in client else client
+
+
+@lru_cache(maxsize=4096)
+def _network64(client: str) -> str:
+    return str(IPv6Network((client, 64), strict=False))
 
 
 class ClientAddress:

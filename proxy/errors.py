@@ -71,7 +71,7 @@ class Kind(Enum):
 
 def retry_after(seconds: float) -> int:
     """Whole seconds that are never too early: the ceiling, at least 1 (RFC 9110 §10.2.3)."""
-    return max(1, math.ceil(seconds - 1e-6))
+    return max(1, math.ceil(seconds - 1e-9))
 
 
 def refuse(
@@ -130,15 +130,16 @@ _OFFERS = ("application/problem+json", "application/json", "text/html", "text/pl
 
 def preferred(accept: str) -> str:
     """The offered media type that ``accept`` likes best (RFC 9110 §12.5.1); problem+json when it says nothing."""
-    best, best_q = _OFFERS[0], 0.0
+    best, best_rank = _OFFERS[0], (0.0, 0)
     for part in accept[:1000].split(","):
-        media_range, _, parameters = part.strip().lower().partition(";")
+        media_range, _, parameters = part.lower().partition(";")
         media_range = media_range.strip()
-        offer = next((o for o in _OFFERS if media_range in (o, f"{o.partition('/')[0]}/*", "*/*")), None)
-        q = _quality(parameters)
-        # An exact type beats a range of the same weight: browsers send text/html beside */*.
-        if offer is not None and q > best_q:
-            best, best_q = offer, q
+        for offer in _OFFERS:
+            ranges = ("*/*", f"{offer.partition('/')[0]}/*", offer)  # from vague to exact: exact wins at equal weight
+            if media_range in ranges:
+                rank = (_quality(parameters), ranges.index(media_range))
+                if rank[0] > 0 and rank > best_rank:
+                    best, best_rank = offer, rank
     return best
 
 

@@ -8,7 +8,8 @@ its pace; what every key has used stays exactly used, whether the limit was lowe
 bucket).
 
 Memory is bounded: when the table is full, keys whose bucket is full again make room, found by a hand that moves round
-the table. If there is none, new keys share one common bucket: no key is ever forgiven to make room.
+the table. While there is none, new keys share one common bucket, and a key that finds room afterwards starts with what
+the common one has used: no key is ever forgiven to make room.
 """
 
 from __future__ import annotations
@@ -57,11 +58,14 @@ class Gcra:
         self._take_terms(terms)
 
     def used(self, key: str, now: float) -> float:
-        """Requests of ``key`` not yet forgiven; more than ``burst`` only after the limit was lowered."""
+        """Requests of ``key`` not yet forgiven, to be handed to ``take`` at the same ``now``; more than ``burst`` only after the limit was lowered."""
+        clock = self._clock + (now - self._read_at) * self._rate
         full_at = self._full_at.get(key)
         if full_at is None:
-            full_at = self._overflow_full_at if len(self._full_at) >= self._max_keys else 0.0
-        used = full_at - self._clock - (now - self._read_at) * self._rate
+            full_at = self._overflow_full_at
+            if len(self._full_at) >= self._max_keys:
+                self._make_room(clock)
+        used = full_at - clock
         return used if used > 0.0 else 0.0
 
     def fits(self, used: float) -> bool:
@@ -72,10 +76,10 @@ class Gcra:
         """Count one request of ``key``, which had ``used`` that many before."""
         clock = self._clock + (now - self._read_at) * self._rate
         table = self._full_at
-        if len(table) >= self._max_keys and key not in table and not self._make_room(clock):
+        if key in table or len(table) < self._max_keys:
+            table[key] = clock + used + 1.0
+        else:
             self._overflow_full_at = clock + used + 1.0
-            return
-        table[key] = clock + used + 1.0
 
     def remaining(self, used: float) -> int:
         """Whole requests that fit now: never negative."""
@@ -92,12 +96,11 @@ class Gcra:
             return self.wait_s(used)
         return used / self._rate
 
-    def _make_room(self, clock: float) -> bool:
+    def _make_room(self, clock: float) -> None:
         table = self._full_at
         for _ in range(min(_EVICTION_STEPS, len(table))):
             key = next(iter(table))
             full_at = table.pop(key)
             if full_at <= clock:
-                return True
+                return
             table[key] = full_at  # behind the hand
-        return False

@@ -69,7 +69,7 @@ def line(x: Exchange, outcome: Outcome, now: float) -> bytes:
             "method": _text(x.method, MAX_METHOD),
             "host": _text(x.host, MAX_TEXT),
             "target": _target(x.target),
-            "version": "%d.%d" % x.version,
+            "version": f"{x.version[0]}.{x.version[1]}",
             "route": x.route.name if x.route is not None else None,
             "upstream": x.upstream or None,
             "server": x.server or None,

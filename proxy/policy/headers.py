@@ -101,7 +101,7 @@ def _is_event_stream(head: Head) -> bool:
 
 def _add_x_forwarded(x: Exchange) -> None:
     """X-Forwarded-For, -Proto and -Host; a trusted proxy's own are continued, anybody else's were dropped."""
-    peer, proto, host = x.peer.encode(), x.scheme.encode(), x.authority.encode("latin-1")
+    peer, proto, host = (x.peer or "unknown").encode(), x.scheme.encode(), x.authority.encode("latin-1")
     if x.trusted:
         earlier = joined(x.headers, b"x-forwarded-for")
         peer = earlier + b", " + peer if earlier else peer

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from proxy.chain import Policy
+from proxy.client_address import counted_as
 from proxy.config import Table
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Outcome, Reply
@@ -47,7 +48,7 @@ class InFlight(Policy):
         if self._key == "api_key":
             key = x.key_id or ""
         elif self._key == "client":
-            key = x.client
+            key = counted_as(x.client)
         open_now = self._counts.get(key, 0)
         if open_now < self._max:
             self._counts[key] = open_now + 1

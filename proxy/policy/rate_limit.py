@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Annotated
 
 from pydantic import Field
 
 from proxy.chain import Policy
+from proxy.client_address import counted_as
 from proxy.errors import Kind, refuse, retry_after
 from proxy.exchange import Exchange, Head, Reply
 from proxy.fields import go_duration, sf_item, sf_template
@@ -57,7 +57,7 @@ class _Named:
 
 def _key_of(kind: str, route: str) -> Callable[[Exchange], str]:
     if kind == "client":
-        return attrgetter("client")
+        return lambda x: counted_as(x.client)
     if kind == "api_key":
         return lambda x: x.key_id or ""
     constant = route if kind == "route" else ""
@@ -133,7 +133,7 @@ def _refusal(x: Exchange, standing: list[tuple[_Named, str, float]]) -> Reply:
 
 def _whole(seconds: float) -> int:
     """Whole seconds, rounded up as Retry-After is, so that the two agree."""
-    return math.ceil(seconds - 1e-6)
+    return math.ceil(seconds - 1e-9)
 
 
 def _tightest(standing: list[tuple[_Named, str, float]], style: str) -> tuple[_Named, int, float]:

@@ -1,0 +1,88 @@
+"""The laws of the chain, each as a conversation with policies that write down what they are asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.chain import Chain, Policy
+from proxy.exchange import Exchange, Head, Outcome, Reply
+from tests.proxy.make import COMPLETE, exchange
+
+
+class Scribe(Policy):
+    """Writes ``name.hook`` into the book; refuses or raises in the hooks it is told to."""
+
+    def __init__(self, name: str, book: list[str], *, refuses: bool = False, raises: str = "") -> None:
+        self._name, self._book, self._refuses, self._raises = name, book, refuses, raises
+
+    def _write(self, hook: str) -> None:
+        self._book.append(f"{self._name}.{hook}")
+        if hook == self._raises:
+            raise RuntimeError(f"{self._name} fails in {hook}")
+
+    def admit(self, x: Exchange, now: float) -> Reply | None:
+        self._write("admit")
+        return Reply(429) if self._refuses else None
+
+    def respond(self, x: Exchange, head: Head, now: float) -> None:
+        self._write("respond")
+
+    def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
+        self._write("settle")
+
+
+def run(*policies: Policy) -> Reply | None:
+    chain, x = Chain(policies), exchange()
+    reply = chain.admit(x, 0.0)
+    chain.respond(x, Head(200, []), 0.0)
+    chain.settle(x, COMPLETE, 0.0)
+    chain.settle(x, COMPLETE, 0.0)
+    return reply
+
+
+def test_in_by_order_out_by_reverse_settled_once() -> None:
+    book: list[str] = []
+    assert run(Scribe("a", book), Scribe("b", book)) is None
+    assert book == ["a.admit", "b.admit", "b.respond", "a.respond", "b.settle", "a.settle"]
+
+
+def test_the_first_reply_stops_and_who_refused_still_responds_and_settles() -> None:
+    book: list[str] = []
+    reply = run(Scribe("a", book), Scribe("b", book, refuses=True), Scribe("c", book))
+    assert reply == Reply(429)
+    assert book == ["a.admit", "b.admit", "b.respond", "a.respond", "b.settle", "a.settle"]
+
+
+def test_a_policy_that_raises_in_admit_is_settled_and_those_after_it_are_not() -> None:
+    book: list[str] = []
+    chain, x = Chain([Scribe("a", book), Scribe("b", book, raises="admit"), Scribe("c", book)]), exchange()
+    with pytest.raises(RuntimeError, match="b fails in admit"):
+        chain.admit(x, 0.0)
+    chain.settle(x, COMPLETE, 0.0)
+    assert book == ["a.admit", "b.admit", "b.settle", "a.settle"]
+
+
+def test_a_policy_that_raises_in_settle_does_not_keep_the_others_from_settling() -> None:
+    book: list[str] = []
+    chain, x = Chain([Scribe("a", book), Scribe("b", book, raises="settle")]), exchange()
+    chain.admit(x, 0.0)
+    with pytest.raises(RuntimeError, match="b fails in settle"):
+        chain.settle(x, COMPLETE, 0.0)
+    chain.settle(x, COMPLETE, 0.0)
+    assert book == ["a.admit", "b.admit", "b.settle", "a.settle"]
+
+
+def test_nobody_is_settled_who_was_never_asked() -> None:
+    book: list[str] = []
+    Chain([Scribe("a", book)]).settle(exchange(), COMPLETE, 0.0)
+    assert book == []
+
+
+def test_a_policy_with_one_hook_is_asked_for_that_hook_only_and_keeps_its_place() -> None:
+    class OnlySettles(Policy):
+        def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
+            book.append("only.settle")
+
+    book: list[str] = []
+    run(OnlySettles(), Scribe("b", book), OnlySettles())
+    assert book == ["b.admit", "b.respond", "only.settle", "b.settle", "only.settle"]
