@@ -79,11 +79,10 @@ class Crew:
         """End every process at once."""
         return [Kill(post.child, "SIGKILL") for post in self.posts.values() if post.alive]
 
-    def forgive(self, late_s: float) -> None:
-        """The supervisor itself did not run for ``late_s``: the heartbeats of that time are still to be read."""
+    def forgive(self, now: float) -> None:
+        """The supervisor itself did not run until ``now``: the heartbeats of that time are still to be read."""
         for post in self.posts.values():
-            if post.state in (State.BUILT, State.SERVING):
-                post.due_at += late_s
+            post.heard(now, self._limits)
 
     def wake_at(self) -> float:
         """When the first of them is due."""

@@ -289,10 +289,10 @@ class Supervisor:
             self._left(post, how, status)
             return
         candidate = self._candidate
+        delay_s = post.failed(how, self._now, self._limits)
         if self._current is None and status == exit_codes.CANNOT_BOOT:
             self._give_up(f"{post.name} cannot start: {how}")
             return
-        delay_s = post.failed(how, self._now, self._limits)
         if self._current is None and post.num_failures >= self._limits.num_start_attempts:
             self._give_up(f"{post.name} did not start in {post.num_failures} attempts; the last one {how}")
             return
@@ -353,7 +353,7 @@ class Supervisor:
 
     def _tick(self, late_s: float) -> None:
         if late_s > 1:
-            self._crew.forgive(late_s)
+            self._crew.forgive(self._now)
         for post in [post for post in self._crew.posts.values() if post.due_at <= self._now]:
             if post.state is State.WAITING:
                 self._fill(post)
