@@ -11,8 +11,11 @@ from pathlib import Path
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import onnxruntime as ort
+from onnxruntime import InferenceSession, IOBinding
 
 from engine.model_folder import ModelError
+
+__all__ = ["CPU", "IOBinding", "InferenceSession", "open_session"]
 
 CPU = "CPUExecutionProvider"
 
@@ -21,12 +24,12 @@ ort.set_default_logger_severity(3)  # errors only; what matters is raised
 
 def open_session(
     graph: Path, *, threads: int, spinning: bool = False, providers: Sequence[str] = (CPU,)
-) -> ort.InferenceSession:
+) -> InferenceSession:
     """Load a graph on the first of `providers` that takes each node.
 
-    `threads` work inside one run (0: one per core). `spinning` keeps them busy between runs, which is faster by some
-    per cent on a box that does nothing else and slows everything else on one that does. Raises ModelError when a provider
-    is not installed or the graph cannot be loaded.
+    `threads` work inside one run (0: one per core). `spinning` keeps them awake between their tasks: faster on a box
+    that does nothing else, slower for everybody on one that does. Raises ModelError when a provider is not installed or
+    the graph cannot be loaded.
     """
     installed = ort.get_available_providers()
     if absent := [name for name in providers if name not in installed]:
@@ -39,8 +42,7 @@ def open_session(
     options.inter_op_num_threads = 1
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
-    # A hand-made graph may hold what a later optimiser would fuse; nothing may fall back to another provider unseen.
     try:
-        return ort.InferenceSession(str(graph), options, providers=list(providers))
+        return InferenceSession(str(graph), options, providers=list(providers))
     except Exception as error:  # the module's exceptions share no class but Exception
         raise ModelError(f"{graph}: ONNX Runtime cannot load it ({error}); import the model again") from error

@@ -41,8 +41,8 @@ def import_gguf(
 ) -> ModelFolder:
     """Make the model folder `destination` from the GGUF file `source`; it appears whole or not at all.
 
-    `name` is what the manifest calls the model, by default the folder's own. Raises ModelError, before any work when the
-    file is not one that can be imported exactly.
+    `name` is what the manifest calls the model, by default the folder's own. Raises ModelError, and does so before any
+    work when the file is not one that can be imported exactly.
     """
     try:
         file = _File(source)
@@ -75,10 +75,7 @@ class _File:
             raise ModelError(f"{error.strerror}; give the path of a GGUF file") from error
         except (ValueError, KeyError, IndexError, OverflowError, UnicodeDecodeError) as error:
             raise ModelError(f"is no GGUF file or is cut short ({error}); fetch it again") from error
-        architecture = self.metadata.get("general.architecture")
-        if architecture == "llama" and "tokenizer.ggml.tokens" not in self.metadata:
-            raise ModelError("has no vocabulary; choose a file that includes the tokenizer")
-        self.model: Hyperparameters = read_hyperparameters(self.metadata, len(self.metadata["tokenizer.ggml.tokens"]))
+        self.model: Hyperparameters = read_hyperparameters(self.metadata)
         self.vocabulary: GgufVocabulary = read_vocabulary(self.metadata)
         self.tensors: dict[str, gguf.ReaderTensor] = {tensor.name: tensor for tensor in reader.tensors}
         self._check_tensors()

@@ -38,7 +38,8 @@ def integers(rows: NDArray[np.uint8], form: BlockFormat) -> NDArray[np.uint8]:
     if form.bits == 8:
         return np.bitwise_xor(body, np.uint8(0x80))
     halves = np.concatenate([body & 0x0F, body >> 4], axis=-1)  # the block's 32 integers in order
-    return halves[..., 0::2] | halves[..., 1::2] << 4
+    packed: NDArray[np.uint8] = halves[..., 0::2] | halves[..., 1::2] << 4
+    return packed
 
 
 def scales(rows: NDArray[np.uint8], form: BlockFormat) -> NDArray[np.float32]:

@@ -52,8 +52,8 @@ class Hyperparameters:
         return {"output.weight": (self.vocab_size, self.hidden), "rope_freqs.weight": (self.head_dim // 2,)}
 
 
-def read_hyperparameters(metadata: Mapping[str, Any], vocab_size: int) -> Hyperparameters:
-    """Read `llama.*`. Raises ModelError for a missing key and for what this importer would get wrong."""
+def read_hyperparameters(metadata: Mapping[str, Any]) -> Hyperparameters:
+    """Read `llama.*` and count the vocabulary. Raises ModelError for a missing key and for what this importer would get wrong."""
     architecture = metadata.get("general.architecture")
     if architecture != "llama":
         raise ModelError(f"the architecture {architecture} is not supported; supported: llama")
@@ -64,6 +64,8 @@ def read_hyperparameters(metadata: Mapping[str, Any], vocab_size: int) -> Hyperp
             raise ModelError(f"the key llama.{key} is missing; fetch the file again")
         return value
 
+    if "tokenizer.ggml.tokens" not in metadata:
+        raise ModelError("the file has no vocabulary; choose one that includes the tokenizer")
     if number("expert_count", 0):
         raise ModelError("mixtures of experts are not supported; choose a dense model")
     scaling = number("rope.scaling.type", "none")
@@ -82,7 +84,7 @@ def read_hyperparameters(metadata: Mapping[str, Any], vocab_size: int) -> Hyperp
         kv_heads=number("attention.head_count_kv", heads),
         head_dim=head_dim,
         feed_forward=number("feed_forward_length"),
-        vocab_size=vocab_size,
+        vocab_size=len(metadata["tokenizer.ggml.tokens"]),
         context=number("context_length"),
         norm_epsilon=number("attention.layer_norm_rms_epsilon"),
         rotary_base=number("rope.freq_base", 10_000.0),

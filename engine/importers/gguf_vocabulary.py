@@ -14,6 +14,9 @@ from engine.model_folder import ModelError
 
 CONTROL, USER_DEFINED = 3, 4  # GGUF's token types that text must never produce
 
+# Control tokens that end a turn or a text; many files name only one of those that their model was trained to say.
+ENDS_OF_TURN = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>")
+
 # The splits of text before merging, one expression for each `tokenizer.ggml.pre` that is supported.
 # smollm first cuts out every digit and then splits what lies between, so white space before a digit belongs together.
 _SMOLLM = r"\p{N}|'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?=\p{N})|\s+(?!\S)|\s+"  # fmt: skip
@@ -58,6 +61,7 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
     }
     eos_keys = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
     eos_ids = {metadata[key] for key in eos_keys if key in metadata}
+    eos_ids |= {special[text] for text in ENDS_OF_TURN if text in special}
     return GgufVocabulary(
         ranks=_ranks(tokens, merges, set(special.values())),
         special=special,

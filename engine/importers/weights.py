@@ -38,7 +38,7 @@ class WeightsFile:
         self._file.close()
 
     def append(self, name: str, shape: tuple[int, ...], pieces: Iterable[NDArray[np.generic]]) -> onnx.TensorProto:
-        """Write the pieces, which follow each other along the first axis, and return the initializer that refers to them.
+        """Write the pieces, which follow each other along the first axis, and return the initializer over them.
 
         All pieces have one dtype (uint8, float16 or float32); ValueError if they do not fill `shape`.
         """

@@ -10,6 +10,7 @@ and `scatter` brings them back.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,9 @@ from numpy.typing import NDArray
 from engine import model_folder
 from engine.llm.kv import KvMemory, KvShape, page_aligned_length
 from engine.model_folder import ChatFacts, ModelError, ModelFolder
-from engine.session import open_session, ort
+from engine.session import InferenceSession, IOBinding, open_session
+
+MAX_BINDINGS = 64  # stretches of slots whose bindings are kept; about 100 KiB each
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +47,18 @@ class RowLogits:
         return self.vocabulary.copy()
 
 
+@dataclass(slots=True)
+class _Binding:
+    """The graph's names bound to one stretch of slots, and the sizes for which the step's arrays were bound last."""
+
+    binding: IOBinding
+    sizes: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+
 class Decoder:
     """A loaded model with `slots` independent sequences of up to `context` tokens each."""
 
-    def __init__(self, session: ort.InferenceSession, facts: ChatFacts, *, slots: int, context: int) -> None:
+    def __init__(self, session: InferenceSession, facts: ChatFacts, *, slots: int, context: int) -> None:
         self.slots = slots
         self.context = context
         self.vocab_size = facts.vocab_size
@@ -58,8 +69,7 @@ class Decoder:
         self._memory = KvMemory(self._shape)
         self._held_tokens = np.zeros(slots, np.int32)
         self._step = _StepArrays(slots, facts)
-        self._binding = session.io_binding()
-        self._bound_slots = (0, 0)
+        self._bindings: dict[tuple[int, int], _Binding] = {}
 
     def run(self, rows: Sequence[RowWork]) -> list[RowLogits | None]:
         """Advance every row in one run; the answer has an entry per row, None where logits were not asked for.
@@ -75,10 +85,10 @@ class Decoder:
             held = row.past + len(row.tokens)
             self._held_tokens[row.slot] = held
             self._memory.touch(row.slot, held)
-        self._bind_memory(first, end)
         wanted = self._step.lay_out(rows, first, end, self._held_tokens)
-        self._step.bind(self._binding)
-        self._session.run_with_iobinding(self._binding)
+        bound = self._bindings.get((first, end)) or self._bind_memory(first, end)
+        self._step.bind(bound)
+        self._session.run_with_iobinding(bound.binding)
         return self._step.results(len(rows), wanted)
 
     def warm(self) -> None:
@@ -105,7 +115,7 @@ class Decoder:
 
     def close(self) -> None:
         """Free the session and the key/value memory; the decoder cannot be used again."""
-        del self._binding, self._session, self._memory
+        del self._bindings, self._session, self._memory
 
     def _check(self, rows: Sequence[RowWork]) -> None:
         if len({row.slot for row in rows}) != len(rows):
@@ -119,18 +129,23 @@ class Decoder:
             if row.past < 0 or row.past + count > self.context:
                 raise ValueError(f"slot {row.slot}: {row.past} + {count} tokens pass the context of {self.context}")
 
-    def _bind_memory(self, first: int, end: int) -> None:
-        """Bind the stretch of the slots [first, end) as past and, to be written in place, as present."""
-        if (first, end) == self._bound_slots:
-            return
+    def _bind_memory(self, first: int, end: int) -> _Binding:
+        """Bind the stretch of the slots [first, end) as past and, to be written in place, as present.
+
+        Sixty layers' worth of names take about a millisecond to bind, so the last stretches are kept.
+        """
+        if len(self._bindings) == MAX_BINDINGS:
+            del self._bindings[next(iter(self._bindings))]
+        binding = self._session.io_binding()
         shape = (end - first, self._shape.kv_heads, self._shape.length, self._shape.head_dim)
         offset = first * self._shape.slot_bytes
         for number in range(2 * self._shape.layers):
             name = f"{('key', 'value')[number % 2]}.{number // 2}"
             address = self._memory.address + number * self._shape.array_bytes + offset
-            self._binding.bind_input(f"past_{name}", "cpu", 0, np.float32, shape, address)
-            self._binding.bind_output(f"present_{name}", "cpu", 0, np.float32, shape, address)
-        self._bound_slots = (first, end)
+            binding.bind_input(f"past_{name}", "cpu", 0, np.float32, shape, address)
+            binding.bind_output(f"present_{name}", "cpu", 0, np.float32, shape, address)
+        bound = self._bindings[first, end] = _Binding(binding)
+        return bound
 
 
 class _StepArrays:
@@ -149,7 +164,7 @@ class _StepArrays:
         self._top_logits = np.zeros((slots, facts.top_k), np.float32)
         self._logsumexp = np.zeros((slots, 1), np.float32)
         self._logits = np.zeros((slots, facts.vocab_size), np.float32)
-        self._counts = (0, 0, 0, 0)  # slots covered, longest row, tokens, rows of logits
+        self._sizes = (0, 0, 0, 0)  # slots covered, longest row, tokens, rows of logits
 
     def lay_out(self, rows: Sequence[RowWork], first: int, end: int, held_tokens: NDArray[np.int32]) -> list[int]:
         """Fill the inputs of a run over the slots [first, end); returns the numbers of the rows that want logits."""
@@ -176,13 +191,16 @@ class _StepArrays:
         if not wanted:  # the graph needs at least one place to compute logits for
             self._last[0] = start - 1
         self._total[()] = max(longest, int(self._seqlens_k[:covered].max()) + 1)
-        self._counts = (covered, longest, start, max(1, len(wanted)))
+        self._sizes = (covered, longest, start, max(1, len(wanted)))
         return wanted
 
-    def bind(self, binding: ort.IOBinding) -> None:
-        """Bind the parts in use as the graph's inputs and outputs."""
-        covered, longest, tokens, logits = self._counts
-        for name, array, shape in (
+    def bind(self, bound: _Binding) -> None:
+        """Bind the parts in use as the graph's inputs and outputs, unless they are bound so already."""
+        if bound.sizes == self._sizes:
+            return
+        bound.sizes = self._sizes
+        covered, longest, tokens, logits = self._sizes
+        inputs: list[tuple[str, NDArray[Any], tuple[int, ...]]] = [
             ("tokens", self._tokens, (tokens,)),
             ("gather", self._gather, (covered, longest)),
             ("scatter", self._scatter, (tokens,)),
@@ -190,15 +208,17 @@ class _StepArrays:
             ("seqlens_k", self._seqlens_k, (covered,)),
             ("query_seqlens", self._query_seqlens, (covered,)),
             ("total", self._total, ()),
-        ):
-            binding.bind_input(name, "cpu", 0, array.dtype, shape, array.ctypes.data)
-        for name, array in (
+        ]
+        outputs: list[tuple[str, NDArray[Any]]] = [
             ("top_ids", self._top_ids),
             ("top_logits", self._top_logits),
             ("logsumexp", self._logsumexp),
             ("logits", self._logits),
-        ):
-            binding.bind_output(name, "cpu", 0, array.dtype, (logits, array.shape[1]), array.ctypes.data)
+        ]
+        for name, array, shape in inputs:
+            bound.binding.bind_input(name, "cpu", 0, array.dtype, shape, array.ctypes.data)
+        for name, array in outputs:
+            bound.binding.bind_output(name, "cpu", 0, array.dtype, (logits, *array.shape[1:]), array.ctypes.data)
 
     def results(self, num_rows: int, wanted: Sequence[int]) -> list[RowLogits | None]:
         """What the run wrote, by row; a copy but for the whole vocabulary."""

@@ -1,8 +1,8 @@
 """Text to ids and ids to bytes for one chat model, by tiktoken over the model's own ranks.
 
-User text can never become a control token here: control tokens are not among the ranks, and only `special` names them.
-tiktoken must know all 256 bytes or it panics, so bytes that the model lacks get ranks past the end of its vocabulary and
-become the unknown token. Knows no templates, no sampling and no ONNX Runtime.
+User text can never become a control token here: control tokens are not among the ranks, and only `special` names
+them. tiktoken must know all 256 bytes or it panics, so bytes that the model lacks get ranks past the end of its
+vocabulary and become the unknown token. Knows no templates, no sampling and no ONNX Runtime.
 """
 
 import binascii
