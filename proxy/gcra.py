@@ -58,7 +58,10 @@ class Gcra:
         self._take_terms(terms)
 
     def used(self, key: str, now: float) -> float:
-        """Requests of ``key`` not yet forgiven, to be handed to ``take`` at the same ``now``; more than ``burst`` only after the limit was lowered."""
+        """Requests of ``key`` not yet forgiven, to be handed to ``take`` at the same ``now``.
+
+        More than ``burst`` only after the limit was lowered.
+        """
         clock = self._clock + (now - self._read_at) * self._rate
         full_at = self._full_at.get(key)
         if full_at is None:

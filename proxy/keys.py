@@ -23,7 +23,21 @@ MAX_FILE_BYTES = 8 << 20
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_SafeLoader):  # type: ignore[misc]
+    """YAML without surprises: a key that is there twice is an error, not the last one's."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value]
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{name} is there twice", node.value[i][0].start_mark
+                )
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
 
 
 class KeyEntry(NamedTuple):

@@ -6,7 +6,9 @@ cut, so a line is a line whatever it sent; the target is logged raw, as received
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import lru_cache
 from urllib.parse import unquote
 
 import orjson
@@ -24,20 +26,13 @@ MAX_METHOD = 32
 MAX_TARGET = 1024
 MAX_TEXT = 256
 MASK = "***"
-_SECRET_NAMES = (
-    "key",
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "pwd",
-    "signature",
-    "sig",
-    "auth",
-    "credential",
-    "code",
+#: A parameter whose name has one of these words, or ends in one of those, is a secret: api_key, accessToken, X-Amz-Sig.
+_SECRET_WORDS = frozenset(
+    {"auth", "authorization", "code", "credential", "jwt", "key", "pass", "passwd", "pwd", "session", "sid", "sig"}
 )
+_SECRET_ENDINGS = ("key", "token", "secret", "password", "signature", "credentials")
 _SECRET_VALUES = ("sk-", "hr_", "bearer ")
+_WORDS = re.compile(r"[a-z0-9]+")
 
 
 class Config(Table):
@@ -125,5 +120,9 @@ def _masked(pair: str) -> str:
         plain_name, plain_value = unquote(name).lower(), unquote(value.replace("+", " ")).lower()
     else:
         plain_name, plain_value = name.lower(), value.lower()
-    secret = any(word in plain_name for word in _SECRET_NAMES) or plain_value.startswith(_SECRET_VALUES)
-    return f"{name}={MASK}" if secret else pair
+    return f"{name}={MASK}" if _names_secret(plain_name) or plain_value.startswith(_SECRET_VALUES) else pair
+
+
+@lru_cache(maxsize=1024)
+def _names_secret(name: str) -> bool:
+    return name.endswith(_SECRET_ENDINGS) or not _SECRET_WORDS.isdisjoint(_WORDS.findall(name))

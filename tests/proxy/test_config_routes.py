@@ -1,0 +1,184 @@
+"""Problems between tables, each with its place; and which policies need one count for the box."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from proxy.config_routes import Problem, ProxyConfig, api_of, cross_check, needs_shared_state
+from tests.proxy.make import proxy_config
+
+APP = {"app": {"servers": ["http://127.0.0.1:1"]}, "vllm": {"servers": ["http://127.0.0.1:2"], "kind": "openai"}}
+PER_KEY = {"per-key": {"key": "api_key", "requests": "600/min"}, "per-client": {"requests": "5/s"}}
+
+
+def problems(**tables: Any) -> list[Problem]:
+    return cross_check(proxy_config(**tables))
+
+
+def test_a_whole_configuration_holds_together_and_reads_back() -> None:
+    config = proxy_config(
+        upstreams=APP,
+        limits=PER_KEY,
+        engine_socket="/run/e.sock",
+        routes=[
+            {
+                "match": {"host": "ai.example.com", "path": "/v1/*"},
+                "to": "engine",
+                "policies": {
+                    "auth": {"keys": "/etc/headrace/keys.yaml"},
+                    "rate_limit": ["per-key", "per-client"],
+                    "in_flight": {"max": 4, "key": "api_key"},
+                    "access": {"deny": ["192.0.2.0/24"], "allow": ["2001:db8::/32"]},
+                    "size_limit": {"body": "8MiB"},
+                    "headers": {"response": {"set": {"X-Frame-Options": "DENY"}, "remove": ["Server"]}},
+                },
+            },
+            {"to": "app"},
+        ],
+    )
+    assert cross_check(config) == []
+    assert ProxyConfig.model_validate_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize(
+    ("tables", "loc", "message"),
+    [
+        (
+            {"routes": [{"to": "ap"}], "upstreams": APP},
+            ("routes", 0, "to"),
+            "there is no upstream named 'ap'; did you mean 'app'?",
+        ),
+        ({"routes": [{"to": "zzz"}]}, ("routes", 0, "to"), "there is no upstream named 'zzz'; known: engine"),
+        ({"routes": [{"to": "engine"}]}, ("routes", 0, "to"), "there is no engine: no models are configured"),
+        (
+            {"routes": [{"to": "app", "policies": {"rate_limit": ["per-clint"]}}], "upstreams": APP, "limits": PER_KEY},
+            ("routes", 0, "policies", "rate_limit", 0),
+            "there is no limit named 'per-clint'; did you mean 'per-client'?",
+        ),
+        (
+            {"routes": [{"to": "app", "policies": {"rate_limit": ["per-key"]}}], "upstreams": APP, "limits": PER_KEY},
+            ("routes", 0, "policies", "rate_limit", 0),
+            "the limit 'per-key' counts per api_key, but this route has no auth policy",
+        ),
+        (
+            {"routes": [{"to": "app", "policies": {"in_flight": {"max": 1, "key": "api_key"}}}], "upstreams": APP},
+            ("routes", 0, "policies", "in_flight", "key"),
+            "counts per api_key, but this route has no auth policy",
+        ),
+        (
+            {"listeners": [{"address": "127.0.0.1:80"}, {"address": "127.0.0.1:80"}]},
+            ("listeners", 1, "address"),
+            "127.0.0.1:80 is also the address of listeners[0]",
+        ),
+        (
+            {"routes": [{"to": "app"}, {"to": "vllm", "match": {"path": "/*"}}], "upstreams": APP},
+            ("routes", 1, "match"),
+            "the same host and path as routes[0]; which one is meant?",
+        ),
+        (
+            {
+                "routes": [
+                    {"to": "app", "match": {"host": "A.example"}},
+                    {"to": "app", "match": {"host": "a.example"}},
+                ],
+                "upstreams": APP,
+            },
+            ("routes", 1, "match"),
+            "the same host and path as routes[0]; which one is meant?",
+        ),
+        (
+            {
+                "routes": [{"to": "app", "name": "x"}, {"to": "app", "name": "x", "match": {"path": "/y"}}],
+                "upstreams": APP,
+            },
+            ("routes", 1, "name"),
+            "'x' is also the name of routes[0]",
+        ),
+        (
+            {"upstreams": {"engine": {"servers": ["http://a"]}}},
+            ("upstreams", "engine"),
+            "the name engine means the local engine; choose another",
+        ),
+        (
+            {"upstreams": {"a": {"servers": ["http://a", "http://a/"]}}},
+            ("upstreams", "a", "servers"),
+            "http://a is listed twice",
+        ),
+        (
+            {"upstreams": {"a": {"servers": ["http://a"], "breaker": {"open": "10m"}}}},
+            ("upstreams", "a", "breaker", "max_open"),
+            "is shorter than open; it bounds the doubling of open",
+        ),
+        (
+            {
+                "listeners": [
+                    {
+                        "address": "127.0.0.1:443",
+                        "tls": {"certificates": [{"cert": "c", "key": "k"}]},
+                        "redirect": "https",
+                    }
+                ]
+            },
+            ("listeners", 0, "redirect"),
+            "a listener with tls is https already; remove redirect or tls",
+        ),
+    ],
+)
+def test_a_problem_has_its_place(tables: dict[str, Any], loc: tuple[str | int, ...], message: str) -> None:
+    assert problems(**tables) == [(loc, message)]
+
+
+def test_every_problem_is_told_at_once() -> None:
+    assert len(problems(routes=[{"to": "a"}, {"to": "b"}, {"to": "c", "match": {"path": "/x"}}])) == 4
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        {"rate_limits": ["a"]},
+        {"rate_limit": []},
+        {"rate_limit": "per-key"},
+        {"in_flight": {"max": 0}},
+        {"access": {"allow": ["10.0.0.1/8"]}},
+        {"headers": {"request": {"set": {"X A": "1"}}}},
+        {"headers": {"request": {"set": {"X-A": "a\r\nX-B: b"}}}},
+        {"headers": {"response": {"set": {"Transfer-Encoding": "chunked"}}}},
+        {"headers": {"request": {"remove": ["Host"]}}},
+        {"size_limit": {"body": 100}},
+        {"auth": {}},
+    ],
+)
+def test_a_policy_table_that_makes_no_sense_is_refused(policies: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        proxy_config(routes=[{"to": "app", "policies": policies}])
+
+
+def test_the_shape_of_errors_follows_the_target_unless_it_is_said() -> None:
+    config = proxy_config(
+        upstreams=APP,
+        routes=[
+            {"to": "engine"},
+            {"to": "vllm", "match": {"path": "/a"}},
+            {"to": "app", "match": {"path": "/b"}},
+            {"to": "engine", "api": "oip", "match": {"path": "/v2/*"}},
+            {"to": "vllm", "api": "none", "match": {"path": "/c"}},
+        ],
+    )
+    assert [api_of(route, config.upstreams) for route in config.routes] == ["openai", "openai", "none", "oip", "none"]
+
+
+def test_H05_policies_that_count_across_requests_are_named() -> None:
+    config = proxy_config(
+        limits=PER_KEY,
+        routes=[
+            {"to": "app"},
+            {"to": "app", "match": {"path": "/a"}, "policies": {"rate_limit": ["per-client"], "in_flight": {"max": 2}}},
+        ],
+    )
+    assert needs_shared_state(config) == [
+        ("routes", 1, "policies", "in_flight"),
+        ("routes", 1, "policies", "rate_limit"),
+    ]
