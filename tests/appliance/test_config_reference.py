@@ -14,7 +14,6 @@ import yaml
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from appliance.config import load
 from appliance.config.document import Document, parse
 from appliance.config.dump import to_yaml
 from appliance.config.schema import entries_of, fields_of, find
@@ -23,6 +22,7 @@ from appliance.config.validation import validate
 from tests.appliance.config_files import ConfigFiles
 
 REFERENCE = Path(__file__).parents[2] / "conf/headrace.yaml"
+EXAMPLES = sorted((REFERENCE.parent / "examples").glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
@@ -101,18 +101,20 @@ def told_default(comment: str, field: FieldInfo) -> Any:
     return TypeAdapter(Annotated[field.annotation, None, *field.metadata]).validate_json(json.dumps(spelt))
 
 
-def test_the_file_loads_where_everything_it_names_is_there(place: ConfigFiles) -> None:
-    text = REFERENCE.read_text().replace("/var/lib/headrace", str(place.root))
-    place.model_folder("models/smollm2-135m-instruct")
-    place.model_folder("models/all-minilm-l6-v2")
+@pytest.mark.parametrize("file", [REFERENCE, *EXAMPLES], ids=lambda file: file.stem)
+def test_the_files_load_where_everything_they_name_is_there(place: ConfigFiles, file: Path) -> None:
+    for model in ("smollm2-135m-instruct", "all-minilm-l6-v2"):
+        place.model_folder(f"models/{model}")
     place.certificate("tls/site.pem", "tls/site.key")
+    place.certificate("tls/localhost.pem", "tls/localhost.key")
     place.file("keys.yaml", "keys: []\n")
     place.file("secrets/openai", "sk-1234\n")
     place.environ("OTHER_KEY", "abc")
-    loaded = load(place.file("headrace.yaml", text))
-    assert loaded.engine is not None
-    assert [model.name for model in loaded.engine.models] == ["chat", "embed"]
-    assert loaded.materials["secret:openai"] == b"sk-1234"
+    assert place.problems(file.read_text().replace("/var/lib/headrace", str(place.root))) == []
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 3
 
 
 def test_the_effective_configuration_reads_back_the_same(config: HeadraceConfig) -> None:
