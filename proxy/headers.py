@@ -42,9 +42,13 @@ class _Class(IntEnum):
     FORWARDING = 3
 
 
-@lru_cache(maxsize=2048)
 def _classify(name: bytes) -> tuple[bytes, _Class]:
     """(lower-case name with hyphens for underscores, class): CGI-like servers fold the two, so they count as one."""
+    # Clients choose names: only short ones are remembered, so that the memory stays small.
+    return _known(name) if len(name) <= 64 else _judge(name)
+
+
+def _judge(name: bytes) -> tuple[bytes, _Class]:
     name = name.lower().replace(b"_", b"-")
     if name == b"connection":
         return name, _Class.CONNECTION
@@ -53,6 +57,9 @@ def _classify(name: bytes) -> tuple[bytes, _Class]:
     if name in _FORWARDING or name.startswith(b"x-forwarded-"):
         return name, _Class.FORWARDING
     return name, _Class.END_TO_END
+
+
+_known = lru_cache(maxsize=2048)(_judge)
 
 
 def _tokens(values: Iterable[bytes]) -> set[bytes]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from proxy.config_routes import Problem, ProxyConfig, api_of, cross_check, needs_shared_state
+from proxy.policy import POLICIES
 from tests.proxy.make import proxy_config
 
 APP = {"app": {"servers": ["http://127.0.0.1:1"]}, "vllm": {"servers": ["http://127.0.0.1:2"], "kind": "openai"}}
@@ -18,29 +21,13 @@ def problems(**tables: Any) -> list[Problem]:
     return cross_check(proxy_config(**tables))
 
 
-def test_a_whole_configuration_holds_together_and_reads_back() -> None:
-    config = proxy_config(
-        upstreams=APP,
-        limits=PER_KEY,
-        engine_socket="/run/e.sock",
-        routes=[
-            {
-                "match": {"host": "ai.example.com", "path": "/v1/*"},
-                "to": "engine",
-                "policies": {
-                    "auth": {"keys": "/etc/headrace/keys.yaml"},
-                    "rate_limit": ["per-key", "per-client"],
-                    "in_flight": {"max": 4, "key": "api_key"},
-                    "access": {"deny": ["192.0.2.0/24"], "allow": ["2001:db8::/32"]},
-                    "size_limit": {"body": "8MiB"},
-                    "headers": {"response": {"set": {"X-Frame-Options": "DENY"}, "remove": ["Server"]}},
-                },
-            },
-            {"to": "app"},
-        ],
-    )
+def test_a_configuration_with_every_table_holds_together_and_reads_back() -> None:
+    text = (Path(__file__).parents[1] / "vectors/proxy/config.json").read_text()
+    config = ProxyConfig.model_validate_json(text)
     assert cross_check(config) == []
     assert ProxyConfig.model_validate_json(config.model_dump_json()) == config
+    policies = json.loads(text)["routes"][0]["policies"]
+    assert list(policies) == [module.NAME for module in POLICIES]  # a new policy is added to the example
 
 
 @pytest.mark.parametrize(
