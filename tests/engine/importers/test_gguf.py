@@ -1,0 +1,105 @@
+"""GGUF files become folders that compute what the file says, and files that cannot are refused before any work."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.importers.gguf import import_gguf
+from engine.llm.decoder import RowWork, load_decoder
+from engine.model_folder import ModelError
+from tests.engine.reference import Reference, mean_kl
+from tests.engine.tiny_gguf import CONTEXT, HEAD_DIM, write_tiny_gguf
+
+PROMPT = [1, 70, 80, 90, 100, 110, 256, 264, 120, 5, 6, 7, 200, 33, 44]
+
+# Activations are rounded to eight bits in blocks of 32 where weights are quantised, and nowhere else.
+EXACT, ROUNDED = 1e-6, 2e-3
+
+
+def divergence(file: Path, folder: Path) -> float:
+    """The mean KL of the imported model from the reference, over every position of the prompt."""
+    decoder = load_decoder(import_gguf(file, folder), slots=1, threads=1)
+    logits = []
+    for past, token in enumerate(PROMPT):
+        (row,) = decoder.run([RowWork(0, [token], past, True)])
+        assert row is not None
+        logits.append(row.whole())
+    return mean_kl(Reference(file).logits(PROMPT), np.stack(logits))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "bound"), [("F32", EXACT), ("F16", EXACT), ("Q8_0", ROUNDED), ("Q4_0", ROUNDED), ("Q4_1", ROUNDED)]
+)
+def test_each_type_computes_the_dequantised_model(tmp_path: Path, kind: str, bound: float, tied: bool) -> None:
+    file = write_tiny_gguf(tmp_path / "tiny.gguf", kind, tied=tied)
+    assert divergence(file, tmp_path / "tiny") < bound
+
+
+def test_projections_of_one_input_may_differ_in_type(tmp_path: Path) -> None:
+    kinds = {"attn_v": "Q8_0", "ffn_up": "F16", "token_embd": "Q8_0", "ffn_down": "Q4_1"}
+    file = write_tiny_gguf(tmp_path / "tiny.gguf", "Q4_0", kinds=kinds)
+    assert divergence(file, tmp_path / "tiny") < ROUNDED
+
+
+def test_rotary_frequencies_follow_the_files_factors(tmp_path: Path) -> None:
+    factors = np.linspace(1, 8, HEAD_DIM // 2, dtype=np.float32)
+    file = write_tiny_gguf(tmp_path / "tiny.gguf", "F32", extra={"rope_freqs.weight": factors})
+    assert divergence(file, tmp_path / "tiny") < EXACT
+
+
+def test_the_folder_says_what_the_file_said(tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    file = write_tiny_gguf(tmp_path / "tiny.gguf")
+    folder = import_gguf(file, tmp_path / "tiny", progress=lambda *step: seen.append(step))
+    assert folder.name == "tiny"
+    assert folder.chat.context == CONTEXT
+    assert folder.chat.eos_ids == (0, 2)
+    assert folder.file("chat_template.jinja").read_text().startswith("{% for m in messages %}")
+    stages = [stage for stage, _, _ in seen]
+    assert stages == sorted(stages, key=["hash", "weights", "write"].index)
+    assert all(done == total for stage, done, total in seen[-1:] if stage == "write")
+    weights = [(done, total) for stage, done, total in seen if stage == "weights"]
+    assert weights == sorted(weights)
+    assert weights[-1][0] == weights[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"metadata": {"general.architecture": "qwen2"}}, "architecture qwen2 is not supported"),
+        ({"metadata": {"llama.context_length": None}}, "llama.context_length is missing"),
+        ({"metadata": {"llama.expert_count": 8}}, "mixtures of experts"),
+        ({"metadata": {"llama.rope.scaling.type": "yarn"}}, "scaling of type yarn"),
+        ({"metadata": {"llama.rope.dimension_count": 8}}, "rotated in part"),
+        ({"metadata": {"llama.attention.head_count": [4, 2]}}, "layers that differ in heads"),
+        ({"metadata": {"tokenizer.ggml.tokens": None}}, "has no vocabulary"),
+        ({"metadata": {"tokenizer.ggml.model": "llama"}}, "tokenizer llama/smollm is not supported"),
+        ({"metadata": {"tokenizer.ggml.merges": ["l l", "h e"]}}, "breaks the order"),
+        ({"without": ("blk.1.ffn_up.weight",)}, r"lacks 1 tensors, blk\.1\.ffn_up\.weight"),
+        ({"extra": {"blk.0.attn_q.bias": np.zeros(64, np.float32)}}, r"blk\.0\.attn_q\.bias, which"),
+        ({"kinds": {"ffn_up": "Q5_0"}}, r"blk\.0\.ffn_up\.weight is of type Q5_0; supported"),
+        ({"metadata": {"llama.feed_forward_length": 128}}, r"has shape \(96, 64\) and should have \(128, 64\)"),
+    ],
+)
+def test_what_cannot_be_imported_exactly_is_refused_before_any_work(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    file = write_tiny_gguf(tmp_path / "tiny.gguf", **changes)
+    with pytest.raises(ModelError, match=message) as refusal:
+        import_gguf(file, tmp_path / "models" / "tiny")
+    assert str(file) in str(refusal.value)
+    assert not (tmp_path / "models").exists()
+
+
+def test_a_file_that_is_cut_short_or_no_gguf_is_refused(tmp_path: Path) -> None:
+    whole = write_tiny_gguf(tmp_path / "tiny.gguf").read_bytes()
+    for size in (0, 3, 100, 5000, len(whole) - 1):
+        file = tmp_path / "cut.gguf"
+        file.write_bytes(whole[:size])
+        with pytest.raises(ModelError, match="cut short"):
+            import_gguf(file, tmp_path / "tiny")
+    with pytest.raises(ModelError, match="No such file"):
+        import_gguf(tmp_path / "absent.gguf", tmp_path / "tiny")
