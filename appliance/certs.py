@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from appliance.atomic import write_atomically
+from appliance.atomic import NewFile, write_atomically
 from appliance.hosts import Host, covers, permitted_subtrees
 
 CA_LIFE = timedelta(days=3650)
@@ -64,14 +64,16 @@ def ensure_local(directory: Path, hosts: Sequence[Host], now: datetime) -> Local
     made_ca = ca is None or _ends_soon(ca.cert, now)
     if ca is None or made_ca:
         ca = _make_ca(hosts, now)
-        _write_pair(ca, *ca_files)
     _check_covered(ca.cert, hosts, ca_files[0])
 
     server = _read_pair(*server_files, damaged_is_none=True)
     made_cert = server is None or made_ca or not _serves(server.cert, ca.cert, hosts, now)
     if server is None or made_cert:
         server = _make_server(ca, hosts, now)
-        _write_pair(server, *server_files)
+    # All or none: a key without its certificate, or a CA that signed nothing, would only be found out later.
+    write_atomically(
+        *(_files_of(ca, *ca_files) if made_ca else ()), *(_files_of(server, *server_files) if made_cert else ())
+    )
     return LocalCertificate(
         ca=ca_files[0],
         cert=server_files[0],
@@ -190,7 +192,6 @@ def _read_pair(cert_file: Path, key_file: Path, *, damaged_is_none: bool = False
     )
 
 
-def _write_pair(pair: _Pair, cert_file: Path, key_file: Path) -> None:
-    # The key first: should the second write fail, the pair does not match, and the next run makes it anew.
-    write_atomically(key_file, pair.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
-    write_atomically(cert_file, pair.cert.public_bytes(Encoding.PEM), 0o644)
+def _files_of(pair: _Pair, cert_file: Path, key_file: Path) -> tuple[NewFile, NewFile]:
+    key_pem = pair.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return NewFile(key_file, key_pem, 0o600), NewFile(cert_file, pair.cert.public_bytes(Encoding.PEM), 0o644)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from appliance.atomic import write_atomically
+from appliance.atomic import NewFile, write_atomically
 from proxy.keys import PREFIX, KeyEntry, KeysError, hash_key, parse_keys
 
 _HEADER = "# API keys of Headrace: only their hashes. Changed by `headrace keys`; in use after `headrace reload`.\n"
@@ -63,7 +63,7 @@ def _write(path: Path, entries: tuple[KeyEntry, ...]) -> None:
     content = _spell(entries).encode()
     if parse_keys(content) != entries:  # an id that is none can spell more than itself
         raise KeysError("an id is up to 64 letters, digits, dots, dashes, underscores or @")
-    write_atomically(path, content)
+    write_atomically(NewFile(path, content))
 
 
 def _spell(entries: Sequence[KeyEntry]) -> str:

@@ -42,7 +42,8 @@ def note(message: str) -> None:
 def os_error(error: OSError, what: str) -> CommandError:
     """The CommandError for ``what`` (like ``write keys.yaml``), which the operating system refused."""
     file = f" ({error.filename})" if error.filename and str(error.filename) not in what else ""
-    return CommandError(f"cannot {what}: {error.strerror or error}{file}; nothing was changed")
+    kept = "" if what.startswith("read ") else "; nothing was changed"
+    return CommandError(f"cannot {what}: {error.strerror or error}{file}{kept}")
 
 
 @contextmanager

@@ -7,19 +7,17 @@ URL of a server, is masked.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import yaml
 
+from appliance.config.masking import mask_passwords
 from appliance.config.tables import HeadraceConfig
-
-_PASSWORD = re.compile(r"(://[^/@:]*:)[^/@]*@")
 
 
 def to_plain(config: HeadraceConfig) -> dict[str, Any]:
     """The effective configuration as JSON types, units spelt; included files are part of it, so ``include`` is not."""
-    text = _PASSWORD.sub(r"\1***@", config.model_dump_json(by_alias=True, exclude={"include"}))
+    text = mask_passwords(config.model_dump_json(by_alias=True, exclude={"include"}))
     plain: dict[str, Any] = json.loads(text)
     return plain
 

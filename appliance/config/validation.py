@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from appliance.config.document import Document
+from appliance.config.masking import mask_passwords
 from appliance.config.problems import ConfigurationError, Loc, Place, Problem, problem_at
 from appliance.config.schema import keys_at
 
@@ -31,7 +32,6 @@ _EXPECTED = {
     "float_type": "a number",
     "bool_type": "true or false",
 }
-_SECRET_KEYS = frozenset({"secrets", "key", "secret"})
 
 
 def validate(model: type[M], document: Document) -> M:
@@ -90,7 +90,7 @@ def _written_loc(data: Any, error: ErrorDetails) -> Loc:
 def _message(loc: Loc, group: list[ErrorDetails]) -> str:
     own = [str(error["ctx"]["error"]) for error in group if error["type"] == "value_error"]
     if own:
-        return own[0]
+        return mask_passwords(own[0])
     first = group[0]
     if first["type"] == "missing":
         return "is missing; it is required"
@@ -111,7 +111,7 @@ def _spell(loc: Loc, value: Any) -> str:
         return "a table"
     if isinstance(value, list):
         return "a list"
-    if _SECRET_KEYS.intersection(loc):
+    if loc[0] == "secrets" or (loc[0] == "upstreams" and loc[2:3] == ("key",)):
         return "a value that is not shown here"
-    text = json.dumps(value, ensure_ascii=False)
+    text = mask_passwords(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= 60 else text[:59] + "…"

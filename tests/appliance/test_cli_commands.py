@@ -88,7 +88,11 @@ def test_cert_local_that_cannot_be(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "file").touch()
     assert run(["cert", "local", "--dir", str(tmp_path / "file/tls")]) == exit_codes.FAILED
     assert "Not a directory" in capsys.readouterr().err
-    with full_disk(16):
+
+
+@pytest.mark.parametrize("room_bytes", [16, 500], ids=["no key fits", "the keys fit, no certificate"])
+def test_cert_local_on_a_full_disk(tmp_path: Path, capsys: Capture, room_bytes: int) -> None:
+    with full_disk(room_bytes):
         assert run(["cert", "local", "--dir", str(tmp_path / "tls")]) == exit_codes.FAILED
     assert "File too large; nothing was changed" in capsys.readouterr().err
     assert list((tmp_path / "tls").iterdir()) == []

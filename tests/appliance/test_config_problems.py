@@ -118,6 +118,8 @@ def test_no_message_shows_a_secret(place: ConfigFiles) -> None:
             "upstreams: {u: {servers: ['http://a'], key: sk-abc}}\n"
         )
     )
+    text += "\n".join(place.problems(LISTENER + "upstreams: {u: {servers: ['http://me:sk-abc@a/path']}}\n"))
+    assert "http://me:***@a/path" in text
     assert text.count("secrets.") == 3
     assert "upstreams.u.key" in text
     assert "sk-abc" not in text
