@@ -71,6 +71,9 @@ class ProxyChild:
                 case "engine_state":
                     self._worker.engine_state(message["up"], message["reason"])
                 case "drain":
+                    self._drop_pending()
+                    for sock in self._sockets.values():
+                        sock.close()  # open, it would let clients in whom nobody answers
                     await self._link.finish(self._worker.drain, message["limit_s"])
                     return exit_codes.OK
 

@@ -71,7 +71,7 @@ class Handed:
     name: str
 
 
-def take_sockets(environ: MutableMapping[str, str], pid: int) -> list[Handed]:
+def take_sockets(environ: MutableMapping[str, str], pid: int, first_fd: int = FIRST_FD) -> list[Handed]:
     """The stream sockets that were handed to this process; a second call finds none. Others are closed."""
     number, owner = environ.pop("LISTEN_FDS", ""), environ.pop("LISTEN_PID", "")
     names = environ.pop("LISTEN_FDNAMES", "").split(":")
@@ -79,7 +79,7 @@ def take_sockets(environ: MutableMapping[str, str], pid: int) -> list[Handed]:
         return []
     handed = []
     for index in range(int(number)):
-        fd = FIRST_FD + index
+        fd = first_fd + index
         os.set_inheritable(fd, False)
         try:
             sock = socket.socket(fileno=fd)
