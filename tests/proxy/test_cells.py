@@ -105,6 +105,13 @@ def test_K04_a_restarted_worker_counts_on_and_its_gauges_begin_at_zero(mapping: 
     assert seen[-1] == 25
 
 
+def test_a_successor_does_not_believe_a_dead_workers_gauge() -> None:
+    buffer = bytearray(1 << 16)
+    Cells(buffer).gauge("open", "d").set(7)
+    Cells(buffer)
+    assert samples(buffer)["open", ()] == 0.0
+
+
 def test_a_mapping_that_nobody_began_is_empty(mapping: mmap.mmap) -> None:
     assert samples(mapping) == {}
     reset_gauges(mapping)
