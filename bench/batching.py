@@ -98,7 +98,7 @@ def main() -> None:
         name="batching",
         method=(
             f"{serving.EMBEDDING}, float32, texts of {TEXT_TOKENS} tokens, one text a request, closed loop; "
-            f"{num_rounds} interleaved rounds of {seconds:g} s, medians; all processes and the clients share {cores} cores"
+            f"{num_rounds} interleaved rounds of {seconds:g} s, medians; all processes share {cores} cores"
         ),
         versions=versions("headrace", "onnxruntime", "numpy", "tokenizers"),
         rows=rows,

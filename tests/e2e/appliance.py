@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import signal
 import socket
@@ -11,9 +12,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 from openai import DefaultHttpxClient, OpenAI
 
@@ -38,6 +43,25 @@ def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = TIMEOUT
             return found
         time.sleep(0.02)
     raise AssertionError(f"waited {timeout_s:.0f} s in vain for {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    headers: Message
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The OpenAI error object in the body."""
+        found: dict[str, Any] = self.json["error"]
+        return found
 
 
 class Appliance:
@@ -119,27 +143,39 @@ class Appliance:
         """The process ids of its children of a kind, ``proxy`` or ``engine``."""
         return sorted(pid for pid in _children_of(self.pid) if kind in _command_of(pid))
 
-    def connect(self) -> http.client.HTTPSConnection:
-        """A new connection to the edge."""
-        return http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust, timeout=TIMEOUT_S)
+    def get(self, path: str) -> Answer:
+        """The answer to a GET on a connection of its own."""
+        return self._ask("GET", path)
 
-    def get(self, path: str) -> http.client.HTTPResponse:
-        """The answer to a GET on a connection of its own, body unread."""
-        connection = self.connect()
-        connection.request("GET", path)
-        return connection.getresponse()
+    def post(self, path: str, body: bytes) -> Answer:
+        """The answer to a POST of JSON on a connection of its own."""
+        return self._ask("POST", path, body)
 
-    def post(self, path: str, body: bytes, **headers: str) -> http.client.HTTPResponse:
-        """The answer to a POST of JSON on a connection of its own, body unread."""
-        connection = self.connect()
-        connection.request("POST", path, body, {"Content-Type": "application/json", **headers})
-        return connection.getresponse()
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> Answer:
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust, timeout=TIMEOUT_S)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.headers, answer.read())
+        finally:
+            connection.close()
+
+    @contextmanager
+    def stream(self, path: str, body: bytes) -> Iterator[http.client.HTTPResponse]:
+        """The answer to a POST of JSON, to be read as it comes; at the end of the block the client is gone."""
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self.trust, timeout=TIMEOUT_S)
+        try:
+            connection.request("POST", path, body, {"Content-Type": "application/json", "Connection": "close"})
+            with connection.getresponse() as answer:
+                yield answer
+        finally:
+            connection.close()
 
     def metrics(self) -> str:
         """What the admin listener shows at /metrics."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=TIMEOUT_S)
-        connection.request("GET", "/metrics")
-        return connection.getresponse().read().decode()
+        with urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=TIMEOUT_S) as answer:
+            text: str = answer.read().decode()
+            return text
 
 
 def openai_client(appliance: Appliance, key: str = "none") -> OpenAI:

@@ -49,5 +49,6 @@ def start(models: Path, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def client(appliance: Appliance) -> OpenAI:
-    return openai_client(appliance)
+def client(appliance: Appliance) -> Iterator[OpenAI]:
+    with openai_client(appliance) as opened:
+        yield opened

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import ssl
 
 import openai
 import pytest
@@ -51,8 +50,12 @@ def test_embeddings_by_default_in_base64_are_the_floats(client: OpenAI) -> None:
     assert vectors == [pytest.approx(item.embedding, abs=1e-6) for item in plain.data]
     assert all(len(v) == 384 and math.isclose(math.hypot(*v), 1, abs_tol=1e-3) for v in vectors)
     cat, kitten, market = vectors
-    assert math.sumprod(cat, kitten) > math.sumprod(cat, market) + 0.3
+    assert product(cat, kitten) > product(cat, market) + 0.3
     assert packed.usage.total_tokens == packed.usage.prompt_tokens > 0
+
+
+def product(a: list[float], b: list[float]) -> float:
+    return sum(x * y for x, y in zip(a, b, strict=True))
 
 
 def test_both_models_are_listed(client: OpenAI) -> None:
@@ -63,7 +66,7 @@ def test_an_unknown_model_is_a_404_that_says_so(client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         client.chat.completions.create(model="gpt-9", messages=CAPITAL)
     assert caught.value.code == "model_not_found"
-    assert "gpt-9" in caught.value.message
+    assert CHAT in caught.value.message  # what there is instead
 
 
 def test_a_wrong_type_is_a_400_that_names_the_parameter(client: OpenAI) -> None:
@@ -79,9 +82,10 @@ def test_a_prompt_beyond_the_context_is_a_422_with_its_code(client: OpenAI) -> N
 
 
 def test_without_the_ca_the_client_refuses(appliance: Appliance) -> None:
-    with pytest.raises(openai.APIConnectionError) as caught:
-        OpenAI(base_url=f"{appliance.url}/v1", api_key="none", max_retries=0).models.list()
-    assert isinstance(caught.value.__cause__.__cause__.__cause__ or caught.value.__cause__, (ssl.SSLError, Exception))
+    stranger = OpenAI(base_url=f"{appliance.url}/v1", api_key="none", max_retries=0)
+    with stranger, pytest.raises(openai.APIConnectionError) as caught:
+        stranger.models.list()
+    assert "CERTIFICATE_VERIFY_FAILED" in str(caught.value.__cause__)
 
 
 def test_a_key_is_asked_for_where_the_route_has_keys(start: Start, tmp_path) -> None:
@@ -100,29 +104,24 @@ routes:
     key = running.run("keys", "add", "--id", "laptop", "--file", str(keys)).stdout.strip()
     assert key not in keys.read_text()
     running.run("reload", "--wait", "-c", str(running.file))
-    with pytest.raises(openai.AuthenticationError):
-        openai_client(running, "hr_wrong").models.list()
-    assert [model.id for model in openai_client(running, key).models.list()] == [EMBEDDING]
+    with openai_client(running, "hr_wrong") as stranger, pytest.raises(openai.AuthenticationError):
+        stranger.models.list()
+    with openai_client(running, key) as friend:
+        assert [model.id for model in friend.models.list()] == [EMBEDDING]
 
 
-def test_a_client_that_leaves_frees_its_slot(appliance: Appliance) -> None:
+def test_a_client_that_leaves_frees_its_slot(appliance: Appliance, client: OpenAI) -> None:
     """Sixteen slots: more abandoned streams than that, and the next question is still answered at once."""
     body = {"model": CHAT, "messages": CAPITAL, "max_tokens": 4000, "stream": True, "temperature": 1.5, "stop": None}
     for _ in range(20):
-        answer = appliance.post("/v1/chat/completions", json.dumps(body).encode())
-        assert answer.readline().startswith(b"data: ")
-        answer.close()
+        with appliance.stream("/v1/chat/completions", json.dumps(body).encode()) as stream:
+            assert stream.readline().startswith(b"data: ")
     wait_for(lambda: busy_slots(appliance) == 0, "all slots to be free")
-    answer = openai_client(appliance).chat.completions.create(
-        model=CHAT, messages=CAPITAL, temperature=0, max_tokens=20
-    )
+    answer = client.chat.completions.create(model=CHAT, messages=CAPITAL, temperature=0, max_tokens=20)
     assert "Paris" in answer.choices[0].message.content
 
 
 def busy_slots(appliance: Appliance) -> float:
-    [value] = [
-        float(line.rpartition(" ")[2])
-        for line in appliance.metrics().splitlines()
-        if line.startswith("headrace_engine_slots_busy{")
-    ]
-    return value
+    """Sequences that the engine holds now, as the metrics say."""
+    line = f'headrace_engine_running{{model="{CHAT}"}} '
+    return next(float(each.removeprefix(line)) for each in appliance.metrics().splitlines() if each.startswith(line))

@@ -1,0 +1,142 @@
+"""install.sh as root runs it, but under a prefix, so that nothing of this machine is touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import MODELS, ROOT
+
+TIMEOUT_S = 600.0
+
+
+def install(*arguments: str, checkout: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What ``./install.sh ARGUMENTS`` does and says."""
+    return subprocess.run(
+        ["./install.sh", *arguments],
+        cwd=checkout,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+
+
+@pytest.fixture(scope="module")
+def prefix(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prefix with an installation in it."""
+    directory = tmp_path_factory.mktemp("prefix")
+    done = install("--prefix", str(directory), "--cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (directory / "said").write_text(done.stdout + done.stderr)
+    return directory
+
+
+def test_it_prints_a_key_once_and_stores_its_hash_alone(prefix: Path) -> None:
+    said, keys = (prefix / "said").read_text(), prefix / "etc/headrace/keys.yaml"
+    [key] = [line for line in said.splitlines() if line.startswith("hr_")]
+    assert key not in keys.read_text()
+    assert "sha256:" in keys.read_text()
+    assert keys.stat().st_mode & 0o007 == 0
+
+
+def test_it_says_how_to_hand_out_the_ca(prefix: Path) -> None:
+    assert f"{prefix}/etc/headrace/tls/ca.pem" in (prefix / "said").read_text()
+
+
+def test_the_installed_program_finds_its_configuration_sound(prefix: Path) -> None:
+    program = prefix / "bin/headrace"
+    done = subprocess.run(
+        [program, "check", "-c", prefix / "etc/headrace/headrace.yaml"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_both_models_are_installed(prefix: Path) -> None:
+    assert all((prefix / "var/lib/headrace/models" / name / "model.yaml").exists() for name in MODELS)
+
+
+def test_the_units_name_the_prefix_and_are_sound(prefix: Path) -> None:
+    units = prefix / "etc/systemd/system"
+    text = (units / "headrace.service").read_text()
+    assert f"{prefix}/venv/bin/headrace" in text
+    assert "/opt/headrace" not in text.replace(str(prefix), "")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *units.glob("headrace.*")], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_again_it_upgrades_and_keeps_configuration_keys_and_models(prefix: Path) -> None:
+    kept = [
+        prefix / "etc/headrace/headrace.yaml",
+        prefix / "etc/headrace/keys.yaml",
+        prefix / "etc/headrace/tls/ca.pem",
+    ]
+    with kept[0].open("a") as file:
+        file.write("# mine\n")
+    before = [path.read_bytes() for path in kept]
+    done = install("--prefix", str(prefix), "--cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "hr_" not in done.stdout
+    assert [path.read_bytes() for path in kept] == before
+
+
+def test_uninstalling_keeps_what_is_the_operators_and_purging_does_not(prefix: Path) -> None:
+    """The last test of the installation: it takes it away."""
+    assert install("--prefix", str(prefix), "--uninstall").returncode == 0
+    assert not (prefix / "venv").exists()
+    assert not list((prefix / "etc/systemd/system").iterdir())
+    assert (prefix / "etc/headrace/keys.yaml").exists()
+    assert install("--prefix", str(prefix), "--uninstall", "--purge").returncode == 0
+    assert not (prefix / "etc/headrace").exists()
+    assert not (prefix / "var/lib/headrace").exists()
+
+
+@pytest.mark.parametrize("arguments", [(), ("--uninstall",), ("--uninstall", "--purge")])
+def test_a_dry_run_prints_steps_and_does_nothing(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = install("--prefix", str(tmp_path), "--dry-run", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "would run:" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_of_the_system_needs_no_root_and_names_the_places() -> None:
+    done = install("--dry-run")
+    assert done.returncode == 0, done.stderr
+    for place in ("/opt/headrace/venv", "/etc/headrace/headrace.yaml", "/var/lib/headrace/models", "useradd"):
+        assert place in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tyr",), "unknown argument: tyr"),
+        (("--prefix", "relative"), "absolute"),
+        (("--purge",), "--uninstall"),
+        (("try", "--dry-run"), "only --cpu and --gpu"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: tuple[str, ...], message: str) -> None:
+    done = install(*arguments)
+    assert done.returncode == 1
+    assert message in done.stderr
+
+
+def test_an_interpreter_without_venv_is_one_clear_message(tmp_path: Path) -> None:
+    """A PATH on which the only Python cannot import ensurepip, as Debian packages it."""
+    for tool in ("bash", "uname", "getconf", "dirname", "cat", "grep", "sha256sum", "cut"):
+        found = shutil.which(tool)
+        assert found is not None
+        (tmp_path / tool).symlink_to(found)
+    python = tmp_path / "python3.11"
+    python.write_text('#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\nexit 0\n')
+    python.chmod(0o755)
+    done = install("try", PATH=str(tmp_path), HEADRACE_HOME=str(tmp_path / "home"))
+    assert done.returncode == 1
+    assert "python3.11-venv" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
