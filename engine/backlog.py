@@ -25,9 +25,9 @@ class Pace:
         self.seconds_per_token += weight * (newest - self.seconds_per_token)
         self._observed = True
 
-    def tokens_in(self, seconds: float) -> int:
+    def tokens_in(self, seconds: float) -> float:
         """What fits in so many seconds."""
-        return int(seconds / self.seconds_per_token)
+        return seconds / self.seconds_per_token
 
 
 class Backlog:

@@ -15,6 +15,7 @@ on its path the culprit stands alone and only it fails.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -94,13 +95,13 @@ class Batcher(Generic[J]):
         at = self.wake_at()
         return at is not None and at <= now
 
-    def take(self, max_padded_tokens: int | None = None) -> tuple[Row[J], ...]:
+    def take(self, max_padded_tokens: float = math.inf) -> tuple[Row[J], ...]:
         """The rows of the next run, () when nothing waits. max_padded_tokens: a tighter limit for this run."""
         if self._halves:
             return self._halves.popleft()
         if not self._jobs:
             return ()
-        limit = self.max_padded_tokens if max_padded_tokens is None else min(self.max_padded_tokens, max_padded_tokens)
+        limit = min(self.max_padded_tokens, max_padded_tokens)
         job, waiting = next(iter(self._jobs.items()))
         rows = self._mates(next(iter(waiting.rows)), limit)
         for row in rows:
@@ -117,7 +118,7 @@ class Batcher(Generic[J]):
         self._halves.extend((tuple(rows[:middle]), tuple(rows[middle:])))
         return True
 
-    def _mates(self, leader: Row[J], limit: int) -> list[Row[J]]:
+    def _mates(self, leader: Row[J], limit: float) -> list[Row[J]]:
         """The leader, and the rows that join it."""
         rows = [leader]
         longest = leader.num_tokens
@@ -125,6 +126,8 @@ class Batcher(Generic[J]):
             for row in self._by_length[num_tokens]:
                 if row is leader:
                     continue
+                if len(rows) == self.max_batch:
+                    return rows
                 padded_to = max(longest, num_tokens)
                 together = cost_tokens(len(rows) + 1, padded_to)
                 apart = cost_tokens(len(rows), longest) + cost_tokens(1, num_tokens)
@@ -132,8 +135,6 @@ class Batcher(Generic[J]):
                     break
                 rows.append(row)
                 longest = padded_to
-                if len(rows) == self.max_batch:
-                    return rows
         return rows
 
     def _remove(self, row: Row[J]) -> None:

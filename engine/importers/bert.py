@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from engine import model_folder
+from engine.adapters.text import TextAdapter
 from engine.importers import bert_graph
 from engine.importers.safetensors import TensorFile
 from engine.importers.weights import WeightsFile
@@ -29,6 +30,7 @@ from engine.model_folder import EmbeddingFacts, Manifest, ModelError, Source, To
 _WEIGHTS = "model.safetensors"
 _TOKENIZER = "tokenizer.json"
 _JSON_LIMIT_BYTES = 64 << 20
+_MOST_LAYERS = 1000
 
 
 def is_bert_folder(path: Path) -> bool:
@@ -39,7 +41,11 @@ def is_bert_folder(path: Path) -> bool:
 def import_bert(source: Path, target: Path, *, name: str, license: str | None = None) -> None:
     """Make the model folder ``target`` from the directory ``source``; whole or not at all. Raises ModelError."""
     config = _read_json(source / "config.json")
-    shape = _read_shape(source / "config.json", config)
+    try:
+        shape = _read_shape(config)
+        pad_id = _integer(config, "pad_token_id", default=0, least=0, most=shape.vocab_size - 1)
+    except ValueError as error:
+        raise ModelError(f"{source / 'config.json'}: {error}") from error
     _check_modules(source)
     max_tokens = _read_max_tokens(source, shape.positions)
     tokenizer = _read_tokenizer(source / _TOKENIZER, shape.vocab_size)
@@ -54,9 +60,7 @@ def import_bert(source: Path, target: Path, *, name: str, license: str | None = 
         license=license,
         created=model_folder.created_now(),
         source=Source(file=file.name, sha256=model_folder.sha256(file)),
-        embedding=EmbeddingFacts(
-            dimensions=shape.hidden, max_tokens=max_tokens, pad_id=_integer(config, "pad_token_id", default=0)
-        ),
+        embedding=EmbeddingFacts(dimensions=shape.hidden, max_tokens=max_tokens, pad_id=pad_id),
         tokenizer=tokenizer,
     )
     with model_folder.staged(target) as directory:
@@ -67,39 +71,37 @@ def import_bert(source: Path, target: Path, *, name: str, license: str | None = 
         model_folder.seal(directory, manifest)
 
 
-def _read_shape(path: Path, config: Mapping[str, Any]) -> bert_graph.BertShape:
-    """The sizes in config.json; ModelError for whatever the graph does not compute."""
-    expected = {
-        "model_type": "bert",
-        "hidden_act": "gelu",
-        "position_embedding_type": "absolute",
-        "is_decoder": False,
-    }
-    for key, value in expected.items():
-        if (found := config.get(key, value if key != "model_type" else None)) != value:
-            raise ModelError(f"{path}: {key} is {found!r}; only BERT encoders with {key} {value!r} can be imported")
-    try:
-        shape = bert_graph.BertShape(
-            vocab_size=_integer(config, "vocab_size"),
-            positions=_integer(config, "max_position_embeddings"),
-            token_types=_integer(config, "type_vocab_size"),
-            hidden=_integer(config, "hidden_size"),
-            intermediate=_integer(config, "intermediate_size"),
-            layers=_integer(config, "num_hidden_layers"),
-            heads=_integer(config, "num_attention_heads"),
-            epsilon=float(config.get("layer_norm_eps", 1e-12)),
-        )
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"{path}: {error}; fetch the file again") from error
+def _read_shape(config: Mapping[str, Any]) -> bert_graph.BertShape:
+    """The sizes in config.json; ValueError for whatever the graph does not compute."""
+    if config.get("model_type") != "bert":
+        raise ValueError(f"model_type is {config.get('model_type')!r}; only encoders of model_type 'bert' are imported")
+    for key, value in {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}.items():
+        if config.get(key, value) != value:
+            raise ValueError(f"{key} is {config[key]!r}; only BERT encoders with {value!r} are imported")
+    epsilon = config.get("layer_norm_eps", 1e-12)
+    if type(epsilon) is not float or not 0 < epsilon < 1:
+        raise ValueError(f"layer_norm_eps is {epsilon!r}, a small number is needed")
+    shape = bert_graph.BertShape(
+        vocab_size=_integer(config, "vocab_size"),
+        positions=_integer(config, "max_position_embeddings"),
+        token_types=_integer(config, "type_vocab_size"),
+        hidden=_integer(config, "hidden_size"),
+        intermediate=_integer(config, "intermediate_size"),
+        layers=_integer(config, "num_hidden_layers", most=_MOST_LAYERS),
+        heads=_integer(config, "num_attention_heads"),
+        epsilon=epsilon,
+    )
     if shape.hidden % shape.heads:
-        raise ModelError(f"{path}: hidden_size {shape.hidden} is not a multiple of num_attention_heads {shape.heads}")
+        raise ValueError(f"hidden_size {shape.hidden} is not a multiple of num_attention_heads {shape.heads}")
     return shape
 
 
-def _integer(config: Mapping[str, Any], key: str, *, default: int | None = None) -> int:
+def _integer(
+    config: Mapping[str, Any], key: str, *, default: int | None = None, least: int = 1, most: int = 1 << 31
+) -> int:
     value = config.get(key, default)
-    if type(value) is not int or value < (1 if default is None else 0):
-        raise ValueError(f"{key} is {value!r}, a positive whole number is needed")
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{key} is {value!r}, a whole number from {least} to {most} is needed")
     return value
 
 
@@ -128,6 +130,7 @@ def _read_tokenizer(path: Path, vocab_size: int) -> TokenizerFacts:
     """What the manifest says of tokenizer.json; ModelError when its ids do not fit the model."""
     try:
         tokenizer = Tokenizer.from_file(str(path))
+        TextAdapter(tokenizer, max_tokens=1)  # it says whether the tokenizer does what serving needs
     except Exception as error:  # the package raises bare Exception for a missing or a malformed file
         raise ModelError(f"{path}: cannot be read as a tokenizer ({error}); export it with the model") from error
     ids = tokenizer.get_vocab(with_added_tokens=True)

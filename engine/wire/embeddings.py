@@ -16,12 +16,12 @@ import orjson
 from numpy.typing import NDArray
 
 from engine.adapters.text import Text
-from engine.errors import Kind, RequestError, invalid
+from engine.errors import invalid
+from engine.wire.openai_fields import present, refuse_unsupported
 
 MAX_TEXTS = 2048  # per request, OpenAI's own limit
 
 _KNOWN = {"model", "input", "encoding_format", "dimensions"}
-_WITHOUT_EFFECT = {"user", "metadata", "store", "service_tier"}  # they cannot change the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,15 @@ class EmbeddingRequest:
 
 def parse(body: Mapping[str, Any], dimensions: int) -> EmbeddingRequest:
     """Check all of a request's fields but ``model``. dimensions: the model's. Raises RequestError (400)."""
-    ignored = tuple(sorted(key for key in body if key in _WITHOUT_EFFECT and body[key] is not None))
-    for key, value in body.items():
-        if key not in _KNOWN and key not in _WITHOUT_EFFECT and value is not None:
-            raise RequestError(Kind.UNSUPPORTED_FIELD, f"{key} is not supported here; leave it out", param=key)
-    encoding = body.get("encoding_format")
+    fields = present(body)
+    ignored = refuse_unsupported(fields, _KNOWN, {})
+    encoding = fields.get("encoding_format")
     if encoding not in (None, "float", "base64"):
         raise invalid('encoding_format must be "float" or "base64"', param="encoding_format")
-    wanted = body.get("dimensions")
+    wanted = fields.get("dimensions")
     if wanted is not None and (type(wanted) is not int or wanted != dimensions):
         raise invalid(f"dimensions must be {dimensions} or left out: this model shortens no vectors", "dimensions")
-    return EmbeddingRequest(_texts(body.get("input")), encoding == "base64", ignored)
+    return EmbeddingRequest(_texts(fields.get("input")), encoding == "base64", ignored)
 
 
 def render(model: str, vectors: NDArray[np.float32], num_tokens: int, *, as_base64: bool) -> bytes:
