@@ -33,6 +33,9 @@ _SECRET_WORDS = frozenset(
 _SECRET_ENDINGS = ("key", "token", "secret", "password", "signature", "credentials")
 _SECRET_VALUES = ("sk-", "hr_", "bearer ")
 _WORDS = re.compile(r"[a-z0-9]+")
+_PARAMETERS = re.compile(r"[?#]")
+_SEPARATOR = re.compile(r"([&;#?])")
+_USERINFO = re.compile(r"://[^/?#]*@")
 
 
 class Config(Table):
@@ -101,15 +104,22 @@ def _text(text: str, limit: int) -> str:
 
 
 def _target(target: str) -> str:
-    path, mark, query = target.partition("?")
-    if mark:
-        target = f"{path}?{mask_query(query[:MAX_TARGET])}"
+    """The target as received, cut, its secrets masked: parameters, and a password before the host."""
+    target = target[: MAX_TARGET + 1]
+    if not target.startswith("/"):
+        target = _USERINFO.sub(f"://{MASK}@", target, count=1)
+    begin = _PARAMETERS.search(target)
+    if begin is not None:
+        target = target[: begin.end()] + mask_query(target[begin.end() :])
     return _text(target, MAX_TARGET)
 
 
 def mask_query(query: str) -> str:
-    """The query with the values of secret-looking parameters replaced, whether by name or by value; else unchanged."""
-    return "&".join([_masked(pair) for pair in query.split("&")])
+    """The query with the values of secret-looking parameters replaced, whether by name or by value; else unchanged.
+
+    A fragment is no part of a request, and clients put tokens there: what is sent of it is treated alike.
+    """
+    return "".join([_masked(part) for part in _SEPARATOR.split(query)])
 
 
 def _masked(pair: str) -> str:

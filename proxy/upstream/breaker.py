@@ -11,8 +11,8 @@ again for twice the time, up to ``max_open``.
 Three rules keep it honest. Each permit carries the generation it was given in, and every transition begins a new one,
 so a late result never speaks for a state it did not see. A client that left says nothing about the upstream: its permit
 is given back uncounted. And half-open always ends: a probe that answers for hours (a stream) frees its place at its
-first byte; an answering or a good probe closes the breaker once half-open has lasted one open time, however few requests
-arrive; a probe that is never heard of again is given up after ``max_open``.
+first byte; an answering or a good probe closes the breaker once half-open has lasted one open time, however few
+requests arrive; a probe that is never heard of again is given up after ``max_open``.
 """
 
 from __future__ import annotations

@@ -118,6 +118,23 @@ def test_other_parameters_are_logged_as_they_came(query: str) -> None:
     assert mask_query(query) == query
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/x?a=1;token=SECRET",
+        "/x#access_token=SECRET",
+        "/x?a=1#access_token=SECRET",
+        "/x?a?token=SECRET",
+        "http://me:SECRET@a.example/x",
+        "http://SECRET@a.example",
+    ],
+)
+def test_K02_secrets_elsewhere_in_a_target_that_will_be_refused(target: str) -> None:
+    found = logged(exchange(target))["target"]
+    assert "SECRET" not in found
+    assert "***" in found
+
+
 def test_K02_a_cut_query_does_not_unmask() -> None:
     found = logged(exchange("/x?" + "a=1&" * 1000 + "token=SECRET"))
     assert "SECRET" not in found["target"]
