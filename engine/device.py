@@ -89,14 +89,16 @@ class Device:
 
     def _main(self) -> None:
         try:
-            while not self._stopping:
+            while True:
+                self._obey()
+                if self._stopping:
+                    return
                 self._turn()
         except Exception as error:
             _log.exception("device %s: planning failed; the engine must be replaced", self.name)
             self.broken = f"planning failed: {type(error).__name__}: {error}"
 
     def _turn(self) -> None:
-        self._obey()
         now = time.monotonic()
         claims = [Claim(lane.ready(now), lane.decoding(), lane.max_stall_s) for lane in self._lanes]
         turn = self._arbiter.choose(claims)

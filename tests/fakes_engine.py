@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -80,6 +81,7 @@ class FakeDecoder:
     kv_bytes_committed: int = 0
     before_run: Callable[[Sequence[RowWork]], None] = lambda rows: None
     nan_when: Callable[[list[int]], bool] = lambda read: False
+    flat: bool = False  # letters are nearly as likely as what the script says
     held: dict[int, list[int]] = field(default_factory=dict)
     runs: list[list[tuple[int, int]]] = field(default_factory=list)  # per run: slot and number of tokens
     gate: threading.Event = field(default_factory=threading.Event)
@@ -115,11 +117,15 @@ class FakeDecoder:
         return self.logits_of(self._next(read), nan=self.nan_when(read))
 
     def _next(self, read: list[int]) -> int:
-        turns = [at for at in range(len(read)) if read[at : at + len(_TURN)] == _TURN]
-        return self.script(read, len(read) - turns[-1] - len(_TURN)) if turns else END
+        if START not in read:  # a warm-up
+            return END
+        last_turn = len(read) - 1 - read[::-1].index(START)
+        return self.script(read, len(read) - last_turn - len(_TURN))
 
     def logits_of(self, token: int, *, nan: bool = False) -> RowLogits:
         vocabulary = np.full(self.vocab_size, -20.0, np.float32)
+        if self.flat:
+            vocabulary[ord("a") : ord("z")] = 19.9
         vocabulary[token] = 20.0
         if nan:
             vocabulary[:] = np.nan
@@ -158,7 +164,7 @@ class Engine:
 
     async def send(self, path: str, body: bytes, **headers: str) -> Answer:
         headers = {"Content-Type": "application/json", **headers}
-        async with self.session.post(f"http://engine{path}", data=body, headers=headers) as response:
+        async with self.session.post(f"http://engine{path}", data=io.BytesIO(body), headers=headers) as response:
             return Answer(response.status, response.headers, await response.read())
 
     async def get(self, path: str) -> Answer:
