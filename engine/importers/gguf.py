@@ -44,6 +44,7 @@ def import_gguf(
     `name` is what the manifest calls the model, by default the folder's own. Raises ModelError, and does so before any
     work when the file is not one that can be imported exactly.
     """
+    progress("read", 0, 1)
     try:
         file = _File(source)
     except ModelError as error:

@@ -53,7 +53,7 @@ class Hyperparameters:
 
 
 def read_hyperparameters(metadata: Mapping[str, Any]) -> Hyperparameters:
-    """Read `llama.*` and count the vocabulary. Raises ModelError for a missing key and for what would come out wrong."""
+    """Read `llama.*` and count the vocabulary. Raises ModelError for what is missing and what would come out wrong."""
     architecture = metadata.get("general.architecture")
     if architecture != "llama":
         raise ModelError(f"the architecture {architecture} is not supported; supported: llama")

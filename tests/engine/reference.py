@@ -4,7 +4,6 @@ Shares nothing with the importer: weights are dequantised by the gguf package, a
 rotated as complex numbers.
 """
 
-from pathlib import Path
 from typing import Any
 
 import gguf
@@ -17,9 +16,10 @@ Floats = NDArray[np.float32]
 class Reference:
     """The dequantised model; every tensor is float32."""
 
-    def __init__(self, path: Path) -> None:
-        reader = gguf.GGUFReader(path)
-        self._metadata: dict[str, Any] = {key: field.contents() for key, field in reader.fields.items()}
+    def __init__(self, reader: gguf.GGUFReader) -> None:
+        self._metadata: dict[str, Any] = {
+            key: field.contents() for key, field in reader.fields.items() if key.startswith("llama.")
+        }
         self._tensors = {
             tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
             for tensor in reader.tensors

@@ -68,9 +68,14 @@ def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
 
 def test_a_failed_import_leaves_the_old_folder(tmp_path: Path) -> None:
     write(tmp_path / "tiny")
-    with pytest.raises(RuntimeError), staged(tmp_path / "tiny") as directory:
-        (directory / "weights.bin").write_bytes(b"half")
-        raise RuntimeError
+
+    def fail_half_way() -> None:
+        with staged(tmp_path / "tiny") as directory:
+            (directory / "weights.bin").write_bytes(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_half_way()
     assert read(tmp_path / "tiny").file("weights.bin").read_bytes() == b"weights"
     assert [entry.name for entry in tmp_path.iterdir()] == ["tiny"]
 
