@@ -92,19 +92,19 @@ class Appliance:
         return done
 
     def start(self) -> Appliance:
-        """Starts the process and waits until the edge accepts, which it does when all behind it is ready."""
+        """Starts the process and waits until it says that it is ready."""
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [*HEADRACE, "serve", "-c", str(self.file)], stdout=log, stderr=log, start_new_session=True
             )
-        wait_for(self._accepts_or_ended, "the appliance to accept")
+        wait_for(self._is_ready_or_ended, "the appliance to be ready")
         assert self._process.poll() is None, self.log
         return self
 
-    def _accepts_or_ended(self) -> bool:
+    def _is_ready_or_ended(self) -> bool:
         assert self._process is not None
         try:
-            self.get("/health")
+            self._admin("/healthz")
         except OSError:
             return self._process.poll() is not None
         return True
@@ -173,7 +173,10 @@ class Appliance:
 
     def metrics(self) -> str:
         """What the admin listener shows at /metrics."""
-        with urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=TIMEOUT_S) as answer:
+        return self._admin("/metrics")
+
+    def _admin(self, path: str) -> str:
+        with urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=TIMEOUT_S) as answer:
             text: str = answer.read().decode()
             return text
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from appliance import exit_codes
-from tests.e2e.appliance import CHAT, EMBEDDING, HEADRACE, TIMEOUT_S, Appliance, free_port
+from tests.e2e.appliance import CHAT, EMBEDDING, HEADRACE, TIMEOUT_S, Appliance
 from tests.e2e.conftest import MODELS_AND_EDGE
 from tests.engine.tiny_gguf import write_tiny_gguf
 
