@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from appliance.supervisor import Statistics
+from appliance.statistics import Statistics
 from proxy.cells import Buffer, collect
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4

@@ -12,6 +12,7 @@ limit on the start; built and serving, the limit on silence; draining and aborti
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -99,3 +100,10 @@ class Post:
         delay_s = 0.0 if self.num_failures == 1 else min(limits.retry_s * 2.0**exponent, limits.max_retry_s)
         self.state, self.reason, self.due_at, self.serving_at = State.WAITING, reason, now + delay_s, 0.0
         return delay_s
+
+
+def spell_end(status: int) -> str:
+    """How a process ended: "was killed by SIGKILL" for -9."""
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"exited with status {status}" if status else "exited unasked"

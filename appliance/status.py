@@ -9,7 +9,7 @@ from typing import Any
 from appliance.children import Child
 from appliance.metrics import resident_bytes
 from appliance.post import Post
-from appliance.supervisor import Statistics
+from appliance.statistics import Statistics
 
 
 def spell_status(

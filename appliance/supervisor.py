@@ -14,62 +14,18 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
-from appliance import exit_codes
+from appliance import events, exit_codes
 from appliance.candidate import Candidate
 from appliance.crew import Crew
-from appliance.events import (
-    Action,
-    Adopt,
-    Answer,
-    Beat,
-    Build,
-    Built,
-    ChildEvent,
-    Commit,
-    Discard,
-    Event,
-    Exit,
-    Exited,
-    Fatal,
-    Forget,
-    Kill,
-    Level,
-    Listen,
-    Load,
-    Loaded,
-    LoadFailed,
-    Log,
-    Notify,
-    Plan,
-    Refused,
-    ReloadAsked,
-    Serving,
-    StartEngine,
-    StopAsked,
-    StopListening,
-    TellEngine,
-    Ticked,
-    Trouble,
-)
-from appliance.post import Limits, Post, State
+from appliance.events import Action, ChildEvent, Event, Level, Plan
+from appliance.post import Limits, Post, State, spell_end
 from appliance.reload_queue import ReloadQueue
+from appliance.statistics import Statistics
 
 STOPPING = "headrace is stopping"
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """What the supervisor shows of itself."""
-
-    phase: str  # starting, serving, reloading, stopping
-    faults: tuple[str, ...]  # why the box is not ready; empty: it is
-    revision: int
-    generation: int
-    reloads: ReloadQueue
-    posts: tuple[Post, ...]
 
 
 class Supervisor:
@@ -93,15 +49,15 @@ class Supervisor:
         late_s = now - self.wake_at()
         self._now, self._actions = now, []
         match event:
-            case Ticked():
+            case events.Ticked():
                 self._tick(late_s)
-            case Loaded(plan):
+            case events.Loaded(plan):
                 self._loaded(plan)
-            case LoadFailed(problems):
+            case events.LoadFailed(problems):
                 self._reload_ended(problems)
-            case ReloadAsked(ticket):
+            case events.ReloadAsked(ticket):
                 self._reload_asked(ticket)
-            case StopAsked():
+            case events.StopAsked():
                 self._stop_asked()
             case ChildEvent(child):
                 post = self._crew.of_child(child)
@@ -132,11 +88,11 @@ class Supervisor:
             self._load()
 
     def _load(self) -> None:
-        self._do(Notify("reloading", "reading the configuration"), Load())
+        self._do(events.Notify("reloading", "reading the configuration"), events.Load())
 
     def _loaded(self, plan: Plan) -> None:
         if self._stop_at is not None:
-            self._do(Forget())
+            self._do(events.Forget())
             return
         starts = self._current is None
         loads_engine = bool(plan.models) and (self._current is None or plan.models != self._current.models)
@@ -152,7 +108,7 @@ class Supervisor:
             candidate.ask([post.name for post in proxies])
             for post in proxies:
                 self._fill(post)
-            self._do(Notify("status", "starting"))
+            self._do(events.Notify("status", "starting"))
             return
         proxies = [post for post in self._crew.proxies() if post.state in (State.BUILT, State.SERVING)]
         candidate.ask([post.name for post in proxies])
@@ -168,8 +124,8 @@ class Supervisor:
             candidate.due_at = inf  # the proxies are done; the engine's start has its own limit
             return
         if self._current is None:
-            self._do(Listen())
-        self._do(Adopt(candidate.revision, candidate.generation))
+            self._do(events.Listen())
+        self._do(events.Adopt(candidate.revision, candidate.generation))
         self._current, self._revision, self._generation = candidate.plan, candidate.revision, candidate.generation
         candidate.commit(self._now + self._limits.reload_s)
         for name in sorted(candidate.asked):
@@ -198,10 +154,10 @@ class Supervisor:
             post = self._crew.posts.get(name)
             if post and post.alive:
                 post.asked_revision = self._revision
-                self._do(Discard(post.child, candidate.revision))
+                self._do(events.Discard(post.child, candidate.revision))
         if candidate.loads_engine:
             self._drain(self._crew.engine(candidate.generation), 0.0)
-        self._do(Forget())
+        self._do(events.Forget())
         self._reload_ended(problems)
 
     def _reload_ended(self, problems: tuple[str, ...]) -> None:
@@ -213,7 +169,7 @@ class Supervisor:
         elif self._revision > 1:
             self._log("info", f"the configuration was reloaded; revision {self._revision} serves")
         self._answer(self._reloads.end(problems, counts=self._num_revisions > 1 or bool(problems)), problems)
-        self._do(Notify("ready", self._summary()))
+        self._do(events.Notify("ready", self._summary()))
         if self._reloads.next():
             self._load()
 
@@ -222,20 +178,20 @@ class Supervisor:
     def _heard(self, post: Post, event: ChildEvent) -> None:
         leaving = post.state in (State.DRAINING, State.ABORTING)
         match event:
-            case Exited(_, status):
+            case events.Exited(_, status):
                 self._exited(post, status)
-            case Fatal(_, reason):
+            case events.Fatal(_, reason):
                 post.told = reason
-            case Beat() if not leaving:
+            case events.Beat() if not leaving:
                 post.heard(self._now, self._limits)
                 self._set_trouble(post, "")
-            case Trouble(_, reason) if not leaving:
+            case events.Trouble(_, reason) if not leaving:
                 self._set_trouble(post, reason)
-            case Built(_, revision) if not leaving and revision == post.asked_revision:
+            case events.Built(_, revision) if not leaving and revision == post.asked_revision:
                 self._built(post, revision)
-            case Refused(_, revision, problems) if not leaving and revision == post.asked_revision:
+            case events.Refused(_, revision, problems) if not leaving and revision == post.asked_revision:
                 self._refused(post, problems)
-            case Serving(_, revision) if not leaving:
+            case events.Serving(_, revision) if not leaving:
                 self._serving(post, revision)
 
     def _built(self, post: Post, revision: int) -> None:
@@ -273,7 +229,7 @@ class Supervisor:
             self._roll_back(*problems)
         else:
             post.told = "cannot build what its predecessor served: " + "; ".join(problems)
-            self._do(Kill(post.child, "SIGKILL"))
+            self._do(events.Kill(post.child, "SIGKILL"))
 
     def _set_trouble(self, post: Post, trouble: str) -> None:
         if trouble == post.trouble:
@@ -284,7 +240,7 @@ class Supervisor:
             self._tell_engine(up=not trouble, reason=trouble)
 
     def _exited(self, post: Post, status: int) -> None:
-        how = post.told or (post.reason if post.state is State.ABORTING else "") or _spell_status(status)
+        how = post.told or (post.reason if post.state is State.ABORTING else "") or spell_end(status)
         if self._stop_at is not None or post.state is State.DRAINING:
             self._left(post, how, status)
             return
@@ -331,20 +287,20 @@ class Supervisor:
             revision, generation, ahead = self._candidate.revision, self._candidate.generation, True
         post.asked_revision = revision
         if post.role == "engine":
-            self._do(StartEngine(post.child, generation, ahead))
+            self._do(events.StartEngine(post.child, generation, ahead))
         else:
-            self._do(Build(post.child, revision, generation, ahead))
+            self._do(events.Build(post.child, revision, generation, ahead))
 
     def _commit(self, post: Post) -> None:
-        self._do(Commit(post.child, self._revision))
+        self._do(events.Commit(post.child, self._revision))
         if self._generation:
             engine = self._crew.engine(self._generation)
-            self._do(TellEngine(post.child, engine.serves, engine.trouble or engine.reason))
+            self._do(events.TellEngine(post.child, engine.serves, engine.trouble or engine.reason))
 
     def _tell_engine(self, *, up: bool, reason: str = "") -> None:
         for post in self._crew.proxies():
             if post.state in (State.BUILT, State.SERVING):
-                self._do(TellEngine(post.child, up, reason))
+                self._do(events.TellEngine(post.child, up, reason))
 
     def _is_current_engine(self, post: Post) -> bool:
         return post.role == "engine" and post.generation == self._generation
@@ -389,16 +345,16 @@ class Supervisor:
             self._stop(drain_s, "stopping")
             return
         self._log("warning", "asked to stop a second time: ending at once, what is open is cut")
-        self._do(*self._crew.kill_all(), Exit(exit_codes.FORCED))
+        self._do(*self._crew.kill_all(), events.Exit(exit_codes.FORCED))
 
     def _stop(self, drain_s: float, status: str) -> None:
         self._candidate, self._stop_at = None, self._now + drain_s
         self._answer(self._reloads.abandon(), (STOPPING,))
-        self._do(Notify("stopping", status))
+        self._do(events.Notify("stopping", status))
         for post in list(self._crew.posts.values()):
             if post.role == "proxy" or not post.alive:
                 self._drain(post, drain_s)
-        self._do(StopListening())
+        self._do(events.StopListening())
         self._stop_engines()
 
     def _stop_engines(self) -> None:
@@ -408,7 +364,7 @@ class Supervisor:
             for post in self._crew.engines():
                 self._drain(post, max(0.0, self._stop_at - self._now))
         if not self._crew.posts:
-            self._do(Exit(self._exit_code))
+            self._do(events.Exit(self._exit_code))
 
     # Words.
 
@@ -417,16 +373,10 @@ class Supervisor:
         return f"revision {self._revision} serves, with {len(self._crew.proxies())} workers{engine}"
 
     def _answer(self, tickets: Iterable[int], problems: tuple[str, ...]) -> None:
-        self._do(*(Answer(ticket, problems) for ticket in tickets))
+        self._do(*(events.Answer(ticket, problems) for ticket in tickets))
 
     def _log(self, level: Level, *messages: str) -> None:
-        self._do(*(Log(level, message) for message in messages))
+        self._do(*(events.Log(level, message) for message in messages))
 
     def _do(self, *actions: Action) -> None:
         self._actions += actions
-
-
-def _spell_status(status: int) -> str:
-    if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
-    return f"exited with status {status}" if status else "exited unasked"
