@@ -78,6 +78,8 @@ async def _play(role: Role, arguments: argparse.Namespace) -> int:
         _log.exception("%s ends by a fault", arguments.name)
         link.tell("fatal", reason=f"failed: {type(error).__name__}: {error}")
         return exit_codes.INTERNAL
+    finally:
+        link.close()
 
 
 if __name__ == "__main__":

@@ -55,6 +55,12 @@ class Link:
         with contextlib.suppress(asyncio.CancelledError):
             await draining
 
+    def close(self) -> None:
+        """Say and hear nothing more."""
+        if self._beating is not None:
+            self._beating.cancel()
+        self._channel.close()
+
     async def _beat(self, report: Report) -> None:
         while True:
             try:

@@ -87,12 +87,14 @@ class Served:
         self.process: Process | None = None
         self._streams: list[Stream] = []
 
-    def write(self, upstream_port: int, *, workers: int = 1, drain: str = "20s", path: str = "/*") -> None:
+    def write(
+        self, upstream_port: int, *, workers: int = 1, drain: str = "20s", path: str = "/*", access_log: str = "off"
+    ) -> None:
         """Put a configuration into the file."""
         self.file.write_text(f"""
 runtime_dir: {self.runtime_dir}
 admin: {{address: 127.0.0.1:{self.admin_port}}}
-log: {{access: "off"}}
+log: {{access: "{access_log}"}}
 workers: {workers}
 drain: {drain}
 listeners:
@@ -159,6 +161,19 @@ routes:
         line = await asyncio.wait_for(stream.reader.readline(), TIMEOUT_S)
         await stream.close()
         return int(line.split()[1])
+
+    async def metrics(self) -> dict[str, float]:
+        """The metrics by name, summed over their labels."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.admin_port)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n")
+        page = (await reader.read()).decode().partition("\r\n\r\n")[2]
+        writer.close()
+        totals: dict[str, float] = {}
+        for line in page.splitlines():
+            if not line.startswith("#"):
+                name, value = line.split("{")[0].split(" ")[0], float(line.rpartition(" ")[2])
+                totals[name] = totals.get(name, 0.0) + value
+        return totals
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None

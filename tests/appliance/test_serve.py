@@ -81,6 +81,43 @@ async def test_a_killed_worker_takes_only_its_own_streams(served: Served, upstre
     assert await asyncio.gather(*map(_outlives, streams)) == outcomes
 
 
+async def test_K04_counts_outlive_a_killed_worker_and_gauges_do_not(served: Served, upstream: int) -> None:
+    served.write(upstream)
+    await served.start()
+    for _ in range(5):
+        await served.status_of("/")
+    streams = [await served.stream() for _ in range(3)]
+
+    async def until_open(num_streams: int) -> dict[str, float]:
+        async with asyncio.timeout(TIMEOUT_S):
+            while (metrics := await served.metrics())["headrace_exchanges"] != num_streams:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        return metrics
+
+    before = await until_open(3)
+    assert before["headrace_requests_total"] == 5
+    os.kill((await served.pids())["proxy-1"], signal.SIGKILL)
+    for stream in streams:
+        await stream.rest()
+    after = await until_open(0)
+    await served.until(lambda: "proxy-1 serves again" in served.log, "the successor")
+    await served.status_of("/")
+    assert (await until_open(0))["headrace_requests_total"] >= after["headrace_requests_total"] >= 5
+
+
+async def test_a_reload_opens_a_rotated_access_log_anew(served: Served, upstream: int, tmp_path: Path) -> None:
+    access_log, rotated = tmp_path / "access", tmp_path / "access.1"
+    served.write(upstream, access_log=str(access_log))
+    await served.start()
+    await served.status_of("/first")
+    await served.until(lambda: "/first" in access_log.read_text(), "the first line")
+    access_log.rename(rotated)
+    assert (await served.ask("reload", wait=True))["ok"]
+    await served.status_of("/second")
+    await served.until(lambda: "/second" in access_log.read_text(), "the second line")
+    assert "/second" not in rotated.read_text()
+
+
 async def _outlives(stream: Stream) -> bool:
     try:
         for _ in range(5):
