@@ -31,20 +31,22 @@ def pull(
 
 @app.command("import")
 def import_(
-    path: Annotated[Path, typer.Argument(metavar="PATH")], directory: ModelsOption = None, as_json: JsonOption = False
+    path: Annotated[Path, typer.Argument(metavar="PATH")],
+    directory: ModelsOption = None,
+    name: Annotated[str | None, typer.Option("--name", help="What to call the model; otherwise as PATH.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a model folder from a GGUF file or a directory with safetensors."""
     from engine import catalog
 
-    _make(lambda models_dir, progress: catalog.import_model(path, models_dir, progress), directory, as_json)
+    _make(lambda models_dir, progress: catalog.import_model(path, models_dir, progress, name), directory, as_json)
 
 
 @app.command("list")
 def list_(directory: ModelsOption = None, as_json: JsonOption = False) -> None:
     """List the model folders on this box, and what the catalogue offers."""
-    from engine.catalog import CATALOG
-
     from engine import model_folder
+    from engine.catalog import CATALOG
     from engine.model_folder import ModelError
 
     models_dir = _models_dir(directory)

@@ -53,12 +53,17 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%")
+    bars = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
     tasks: dict[str, TaskID] = {}
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bars:
 
-        def progress(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage)
-            bars.update(tasks[stage], completed=done, total=total or None)
+    def progress(stage: str, done: int, total: int) -> None:
+        if stage not in tasks:
+            bars.start()  # not before there is a bar: a refusal stays one line
+            tasks[stage] = bars.add_task(stage)
+        bars.update(tasks[stage], completed=done, total=total or None)
 
+    try:
         yield progress
+    finally:
+        if tasks:
+            bars.stop()

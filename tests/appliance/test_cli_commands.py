@@ -110,7 +110,7 @@ def catalog(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         progress("import", 0, 0)
         return SimpleNamespace(name=name, path=models_dir / name)
 
-    def import_model(path: Path, models_dir: Path, progress: Progress) -> Any:
+    def import_model(path: Path, models_dir: Path, progress: Progress, name: str | None) -> Any:
         raise OSError(28, "No space left on device")
 
     fake = SimpleNamespace(CATALOG={"small": None}, pull=pull, import_model=import_model)
@@ -126,7 +126,7 @@ def test_model_pull(tmp_path: Path, capsys: Capture) -> None:
     assert json.loads(captured.out) == {"name": "small", "path": str(tmp_path / "small")}
     assert "download" in captured.err
     assert run(["model", "pull", "tiny", "--dir", str(tmp_path)]) == exit_codes.FAILED
-    assert "headrace: there is no model tiny in the catalogue\n" in capsys.readouterr().err
+    assert capsys.readouterr().err == "headrace: there is no model tiny in the catalogue\n"
 
 
 @pytest.mark.usefixtures("catalog")
