@@ -10,7 +10,7 @@ Without modules.json the model is served with mean pooling; the vectors are of l
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ from engine.adapters.text import TextAdapter
 from engine.importers import bert_graph
 from engine.importers.safetensors import TensorFile
 from engine.importers.weights import WeightsFile
-from engine.model_folder import EmbeddingFacts, Manifest, ModelError, Source, TokenizerFacts
+from engine.model_folder import EmbeddingFacts, Manifest, ModelError, ModelFolder, Source, TokenizerFacts
+
+Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
 
 _WEIGHTS = "model.safetensors"
 _TOKENIZER = "tokenizer.json"
@@ -38,8 +40,18 @@ def is_bert_folder(path: Path) -> bool:
     return (path / "config.json").is_file()
 
 
-def import_bert(source: Path, target: Path, *, name: str, license: str | None = None) -> None:
-    """Make the model folder ``target`` from the directory ``source``; whole or not at all. Raises ModelError."""
+def import_bert(
+    source: Path,
+    destination: Path,
+    *,
+    name: str | None = None,
+    progress: Progress = lambda stage, done, total: None,
+) -> ModelFolder:
+    """Make the model folder ``destination`` from the directory ``source``; it appears whole or not at all.
+
+    ``name`` is what the manifest calls the model, by default the folder's own. Raises ModelError, and does so before
+    any work when the model is not one that the graph computes exactly.
+    """
     config = _read_json(source / "config.json")
     try:
         shape = _read_shape(config)
@@ -53,22 +65,25 @@ def import_bert(source: Path, target: Path, *, name: str, license: str | None = 
     if not file.is_file():
         raise ModelError(f"{file}: is missing; only weights in one safetensors file are read, never pickles or shards")
     weights = _named_as_encoder(file, TensorFile(file), shape)
+    progress("hash", 0, 1)
     manifest = Manifest(
-        name=name,
+        name=name or destination.name,
         kind="embedding",
         architecture="bert",
-        license=license,
         created=model_folder.created_now(),
         source=Source(file=file.name, sha256=model_folder.sha256(file)),
         embedding=EmbeddingFacts(dimensions=shape.hidden, max_tokens=max_tokens, pad_id=pad_id),
         tokenizer=tokenizer,
     )
-    with model_folder.staged(target) as directory:
+    progress("write", 0, 1)
+    with model_folder.staged(destination) as directory:
         with WeightsFile(directory / model_folder.WEIGHTS) as weights_file:
             graph = bert_graph.build(shape, weights, weights_file)
         onnx.save_model(graph, directory / model_folder.GRAPH)
         (directory / _TOKENIZER).write_bytes((source / _TOKENIZER).read_bytes())
         model_folder.seal(directory, manifest)
+    progress("write", 1, 1)
+    return model_folder.read(destination)
 
 
 def _read_shape(config: Mapping[str, Any]) -> bert_graph.BertShape:

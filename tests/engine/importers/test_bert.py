@@ -52,13 +52,12 @@ def test_M05_padding_and_neighbours_change_nothing(encoder: Encoder) -> None:
 def test_folder_says_what_the_model_is(tmp_path: Path) -> None:
     source = write_bert_folder(tmp_path / "source")
     (source / "sentence_bert_config.json").write_text('{"max_seq_length": 20}')
-    import_bert(source, tmp_path / "tiny", name="tiny", license="Apache-2.0")
+    import_bert(source, tmp_path / "tiny", name="tiny")
     manifest = model_folder.read(tmp_path / "tiny").manifest
     assert manifest.kind == "embedding"
     assert manifest.embedding is not None
     assert (manifest.embedding.dimensions, manifest.embedding.max_tokens) == (16, 20)
     assert manifest.tokenizer.special["[SEP]"] == 3
-    assert manifest.license == "Apache-2.0"
 
 
 def test_names_may_begin_with_bert(tmp_path: Path) -> None:

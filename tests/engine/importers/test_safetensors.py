@@ -73,7 +73,7 @@ def test_damage_is_named(tmp_path: Path, header: object, data: bytes, message: s
 def test_what_is_no_whole_file_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "m.safetensors"
     path.write_bytes(content)
-    with pytest.raises(ModelError, match="m.safetensors"):
+    with pytest.raises(ModelError, match=r"m\.safetensors"):
         TensorFile(path)
 
 

