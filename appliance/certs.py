@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from appliance.atomic import NewFile, write_atomically
-from appliance.hosts import Host, covers, permitted_subtrees
+from appliance.hosts import Host, covers, permitted_subtrees, unique
 
 CA_LIFE = timedelta(days=3650)
 SERVER_LIFE = timedelta(days=397)  # what browsers accept at most
@@ -50,11 +50,14 @@ class _Pair:
     key: ec.EllipticCurvePrivateKey
 
 
-def ensure_local(directory: Path, hosts: Sequence[Host], now: datetime) -> LocalCertificate:
-    """Makes sure that ``directory`` holds a CA and a certificate for ``hosts`` that is good for 30 days from ``now``.
+def ensure_local(
+    directory: Path, required: Sequence[Host], now: datetime, *, wanted: Sequence[Host] = ()
+) -> LocalCertificate:
+    """Makes sure that ``directory`` holds a CA and a certificate for the hosts that is good for 30 days from ``now``.
 
-    Reuses what is there and fits; makes the directory (mode 0700) if it is missing. Raises CertificateError if a file
-    there is damaged or the CA may not speak for a host, OSError if a file cannot be read or written.
+    wanted: hosts that are left out if the CA, once made, may not speak for them: the addresses of a box change.
+    Reuses what is there and fits; makes the directory (mode 0700) if it is missing. Raises CertificateError if the CA
+    there is damaged or may not speak for a required host, OSError if a file cannot be read or written.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     ca_files = directory / "ca.pem", directory / "ca.key"
@@ -63,8 +66,14 @@ def ensure_local(directory: Path, hosts: Sequence[Host], now: datetime) -> Local
     ca = _read_pair(*ca_files)
     made_ca = ca is None or _ends_soon(ca.cert, now)
     if ca is None or made_ca:
-        ca = _make_ca(hosts, now)
-    _check_covered(ca.cert, hosts, ca_files[0])
+        ca = _make_ca([*required, *wanted], now)
+    outside = _outside(ca.cert, [*required, *wanted])
+    if refused := [str(host) for host in required if host in outside]:
+        raise CertificateError(
+            f"the CA {ca_files[0]} may not speak for {', '.join(refused)}: it was made for other names. Remove it and "
+            "its key to make a new one (clients must then trust the new one), or use another directory"
+        )
+    hosts = unique(host for host in (*required, *wanted) if host not in outside)
 
     server = _read_pair(*server_files, damaged_is_none=True)
     made_cert = server is None or made_ca or not _serves(server.cert, ca.cert, hosts, now)
@@ -160,17 +169,13 @@ def _serves(cert: x509.Certificate, ca: x509.Certificate, hosts: Sequence[Host],
     return not _ends_soon(cert, now) and {host.general_name() for host in hosts} <= set(names)
 
 
-def _check_covered(ca: x509.Certificate, hosts: Sequence[Host], file: Path) -> None:
+def _outside(ca: x509.Certificate, hosts: Sequence[Host]) -> set[Host]:
+    """Those of the hosts that the CA may not speak for."""
     try:
         subtrees = ca.extensions.get_extension_for_class(x509.NameConstraints).value.permitted_subtrees or ()
     except x509.ExtensionNotFound:
-        return  # a CA that somebody put there; it may speak for every name
-    outside = [str(host) for host in hosts if not covers(subtrees, host)]
-    if outside:
-        raise CertificateError(
-            f"the CA {file} may not speak for {', '.join(outside)}: it was made for other names. Remove {file} and its "
-            "key to make a new one (clients must then trust the new one), or use another directory"
-        )
+        return set()  # a CA that somebody put there; it may speak for every name
+    return {host for host in hosts if not covers(subtrees, host)}
 
 
 def _read_pair(cert_file: Path, key_file: Path, *, damaged_is_none: bool = False) -> _Pair | None:

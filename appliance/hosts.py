@@ -13,6 +13,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from cryptography import x509
 
+#: How every box calls itself.
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _LOCAL_DOMAINS = ("localhost", "local", "internal", "lan", "home.arpa")
 _PRIVATE_NETWORKS = tuple(
@@ -66,8 +69,8 @@ def unique(hosts: Iterable[Host]) -> list[Host]:
 
 
 def own_hosts() -> list[Host]:
-    """localhost, the loopback addresses, this box's name and the addresses that it uses towards others."""
-    hosts = [parse_host(text) for text in ("localhost", "127.0.0.1", "::1")]
+    """This box's name and the addresses that it uses towards others, as they are now."""
+    hosts = []
     for text in (socket.gethostname(), *_outward_addresses()):
         try:
             hosts.append(parse_host(text))

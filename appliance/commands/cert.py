@@ -28,11 +28,11 @@ def local(
 ) -> None:
     """Make a local CA and a certificate for this box, or renew what is there and ends within 30 days."""
     from appliance.certs import CertificateError, ensure_local
-    from appliance.hosts import own_hosts, parse_host, unique
+    from appliance.hosts import LOOPBACK, own_hosts, parse_host
 
     try:
-        hosts = unique([*own_hosts(), *map(parse_host, host or [])])
-        made = ensure_local(directory, hosts, datetime.now(UTC))
+        named = [parse_host(each) for each in (*LOOPBACK, *(host or ()))]
+        made = ensure_local(directory, named, datetime.now(UTC), wanted=own_hosts())
     except (CertificateError, ValueError) as error:
         raise CommandError(str(error)) from None
     except OSError as error:

@@ -68,6 +68,14 @@ def test_private_names_and_addresses_may_come_later(tmp_path: Path) -> None:
     handshake(made, "192.168.7.7")
 
 
+def test_an_address_of_the_box_that_changed_is_left_out(tmp_path: Path) -> None:
+    required, (old, new) = [parse_host("localhost")], (parse_host("2001:db9::1"), parse_host("2001:db9::2"))
+    assert ensure_local(tmp_path, required, NOW, wanted=[old]).hosts == ("localhost", "2001:db9::1")
+    changed = ensure_local(tmp_path, required, NOW, wanted=[new])
+    assert (changed.made_ca, changed.hosts) == (False, ("localhost",))
+    handshake(changed, "localhost")
+
+
 def test_what_fits_is_kept_byte_for_byte(tmp_path: Path) -> None:
     make(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
