@@ -98,6 +98,12 @@ def python_line(url: str, ca: str, model: str, question: str) -> str:
     return shlex.join(["python3", "-c", code.replace("'", '"')])
 
 
+def _short(path: str) -> str:
+    """The path as one would type it here: relative where that goes downwards only."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
+
+
 def main() -> int:
     """Runs the demonstration; the exit status is 0 when an answer was shown."""
     parser = argparse.ArgumentParser(description="ask a Headrace its first question")
@@ -106,7 +112,7 @@ def main() -> int:
     parser.add_argument("--ca", required=True, help="the certificate authority's file")
     parser.add_argument("--model", required=True)
     options = parser.parse_args()
-    url, ca, model = options.url, os.path.relpath(options.ca), options.model
+    url, ca, model = options.url, _short(options.ca), options.model
     try:
         if not wait_until_ready(url, ca, options.server_pid):
             return 1

@@ -6,7 +6,7 @@ run_try() {
     install_checkout "$venv" "$(runtime_extra)"
     mkdir -p "$home/models" || fail "cannot make $home: give another place in HEADRACE_HOME"
     pull_models "$venv/bin/headrace" "$home/models"
-    "$venv/bin/headrace" cert local --dir "$home/tls"
+    "$venv/bin/headrace" cert local --dir "$home/tls" >/dev/null
     write_configuration "$root/install/try.yaml.in" "$home/headrace.yaml" "HOME=$home" "PORT=$port"
 
     # The demonstration is no child of the server: it watches this process, which becomes the server by exec, so that

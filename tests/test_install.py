@@ -128,15 +128,20 @@ def test_a_wrong_argument_is_named(arguments: tuple[str, ...], message: str) -> 
 
 
 def test_an_interpreter_without_venv_is_one_clear_message(tmp_path: Path) -> None:
-    """A PATH on which the only Python cannot import ensurepip, as Debian packages it."""
+    """A PATH on which the only Python cannot import ensurepip, as Debian packages it, and a checkout without .venv."""
+    tools, checkout = tmp_path / "tools", tmp_path / "checkout"
+    shutil.copytree(ROOT / "install", checkout / "install")
+    shutil.copy(ROOT / "install.sh", checkout)
+    shutil.copy(ROOT / "pyproject.toml", checkout)
+    tools.mkdir()
     for tool in ("bash", "uname", "getconf", "dirname", "cat", "grep", "sha256sum", "cut"):
         found = shutil.which(tool)
         assert found is not None
-        (tmp_path / tool).symlink_to(found)
-    python = tmp_path / "python3.11"
+        (tools / tool).symlink_to(found)
+    python = tools / "python3.11"
     python.write_text('#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\nexit 0\n')
     python.chmod(0o755)
-    done = install("try", PATH=str(tmp_path), HEADRACE_HOME=str(tmp_path / "home"))
+    done = install("try", checkout=checkout, PATH=str(tools))
     assert done.returncode == 1
     assert "python3.11-venv" in done.stderr
     assert len(done.stderr.splitlines()) == 1
