@@ -7,7 +7,7 @@ decodes take 40 ms alone, and 55, 74, 95, 110, 189 ms with 8, 16, 24, 32, 64 tok
 
 from __future__ import annotations
 
-_SMOOTHING = 0.1  # weight of the newest step
+_SMOOTHING = 0.2  # weight of the newest step
 _JUMP = 2.0  # one step changes an estimate at most as if it had been this factor off
 
 
@@ -20,8 +20,11 @@ class StepCost:
         self.token_s = token_s  # one more prompt token in a step
 
     def decode_s(self, num_rows: int) -> float:
-        """Seconds of a step that only decodes ``num_rows`` rows; 0.0 for none."""
-        return self._decode_s[num_rows - 1] if num_rows else 0.0
+        """Seconds of a step that only decodes ``num_rows`` rows.
+
+        For none: of one row, which is what reading the weights takes, whatever else the step does.
+        """
+        return self._decode_s[max(num_rows, 1) - 1]
 
     def chunk_tokens(self, allowance_s: float) -> int:
         """Prompt tokens that add at most ``allowance_s`` to a step; at least 1, or a prompt would never be read."""

@@ -17,11 +17,9 @@ def routes(serving: Serving) -> list[web.RouteDef]:
     """This module's part of the server."""
 
     async def health(request: web.Request) -> web.Response:
-        problem = serving.problem(time.monotonic())
+        problem = "draining" if serving.draining else serving.problem(time.monotonic())
         if problem is None and not await serving.device.ping(_ROUND_TRIP_S):
             problem = f"the runner did not answer within {_ROUND_TRIP_S:.0f} s"
-        if problem is None and serving.draining:
-            problem = "draining"
         if problem is not None:
             raise RequestError(Kind.UNAVAILABLE, problem, retry_after_s=1)
         body = {"status": "ok", "models": sorted(serving.models)}

@@ -181,7 +181,7 @@ def test_no_measurement_makes_the_cost_model_useless(took: list[tuple[int, int, 
 
 def test_the_cost_model_learns_from_steps() -> None:
     cost = StepCost(4, one_row_s=0.01, all_rows_s=0.04, token_s=TOKEN_S)
-    assert [round(cost.decode_s(rows), 3) for rows in range(5)] == [0.0, 0.01, 0.02, 0.03, 0.04]
+    assert [round(cost.decode_s(rows), 3) for rows in range(5)] == [0.01, 0.01, 0.02, 0.03, 0.04]
     for _ in range(100):
         cost.observe(4, 0, 0.06)
         cost.observe(4, 20, 0.14)

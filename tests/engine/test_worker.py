@@ -1,0 +1,129 @@
+"""The engine as a process has it: what cannot start says why, what started drains."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from engine import worker as worker_module
+from engine.settings import EngineSettings, ModelSettings
+from engine.worker import EngineError, EngineWorker
+from tests.fakes_engine import Engine, FakeDecoder, chat_model, engine, until
+
+
+def settings(tmp_path: Path, path: str = "m") -> EngineSettings:
+    return EngineSettings(str(tmp_path / "e.sock"), (ModelSettings(name="chat", path=str(tmp_path / path)),), threads=1)
+
+
+@pytest.fixture
+def decoder(monkeypatch: pytest.MonkeyPatch) -> FakeDecoder:
+    """What every worker of the test loads instead of a model folder."""
+    fake = FakeDecoder()
+    monkeypatch.setattr(worker_module, "_load", lambda settings, threads: chat_model(fake, name=settings.name))
+    return fake
+
+
+async def test_a_missing_model_folder_is_permanent_and_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(EngineError) as caught:
+        await EngineWorker(settings(tmp_path)).start(lambda what: None)
+    assert caught.value.permanent
+    assert str(tmp_path / "m" / "model.yaml") in str(caught.value)
+    assert "'chat'" in str(caught.value)
+
+
+async def test_a_corrupt_model_folder_is_permanent(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "model.yaml").write_text("format: 1\nname: x\nkind: chat\n")
+    with pytest.raises(EngineError, match="import the model again") as caught:
+        await EngineWorker(settings(tmp_path)).start(lambda what: None)
+    assert caught.value.permanent
+
+
+async def test_a_socket_that_cannot_be_bound_is_not_permanent(tmp_path: Path, decoder: FakeDecoder) -> None:
+    elsewhere = EngineSettings(str(tmp_path / "none" / "e.sock"), settings(tmp_path).models)
+    with pytest.raises(EngineError, match="cannot listen there") as caught:
+        await EngineWorker(elsewhere).start(lambda what: None)
+    assert not caught.value.permanent
+
+
+async def test_it_tells_its_progress_replaces_a_stale_socket_and_serves(tmp_path: Path, decoder: FakeDecoder) -> None:
+    (tmp_path / "e.sock").touch()
+    told: list[str] = []
+    worker = EngineWorker(settings(tmp_path))
+    await worker.start(told.append)
+    assert told[0].startswith("loading chat from")
+    assert told[-1] == "serving"
+    reader, writer = await asyncio.open_unix_connection(str(tmp_path / "e.sock"))
+    writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert b'{"status":"ok","models":["chat"]}' in await reader.read()
+    writer.close()
+    assert worker.healthy(time.monotonic()) is None
+    assert worker.statistics()["models"]["chat"]["slots"] == decoder.slots
+    assert await worker.drain(5)
+    assert not (tmp_path / "e.sock").exists()
+    assert await worker.drain(5)
+
+
+async def test_O05_a_runner_that_hangs_is_unhealthy_and_new_requests_are_503(
+    tmp_path: Path, decoder: FakeDecoder
+) -> None:
+    async with engine(tmp_path, chat_model(decoder), hang_s=0.05) as served:
+        decoder.gate.clear()
+        decoder.entered.clear()
+        stuck = asyncio.ensure_future(served.post())
+        await until(decoder.entered.is_set)
+        await until(lambda: served.serving.problem(time.monotonic()) is not None)
+        health = await served.get("/health")
+        late = await served.post()
+        decoder.gate.set()
+        assert (await stuck).text == "hi"
+        assert (await served.get("/health")).status == 200
+    assert health.status == late.status == 503
+    assert "inside one run" in health.json["error"]["message"]
+    assert int(late.headers["Retry-After"]) >= 1
+
+
+async def test_drain_lets_what_runs_end_and_refuses_the_rest(tmp_path: Path, decoder: FakeDecoder) -> None:
+    async with engine(tmp_path, chat_model(decoder)) as served:
+        assert (await served.get("/health")).status == 200
+        draining, running = await _drain_while_running(served, decoder, 30)
+        late = await served.post()
+        health = await served.get("/health")
+        decoder.gate.set()
+        assert (await running).text == "hi"
+        assert await draining
+    assert late.status == health.status == 503
+    assert late.json["error"]["code"] == "draining"
+    assert int(late.headers["Retry-After"]) >= 1
+
+
+async def test_drain_ends_at_its_deadline(tmp_path: Path, decoder: FakeDecoder) -> None:
+    async with engine(tmp_path, chat_model(decoder)) as served:
+        draining, running = await _drain_while_running(served, decoder, 0.05)
+        assert not await draining
+        decoder.gate.set()
+        await running
+
+
+async def _drain_while_running(
+    served: Engine, decoder: FakeDecoder, deadline_s: float
+) -> tuple[asyncio.Task[bool], asyncio.Task[object]]:
+    decoder.gate.clear()
+    decoder.entered.clear()
+    running = asyncio.ensure_future(served.post())
+    await until(decoder.entered.is_set)
+    draining = asyncio.ensure_future(served.serving.drain(deadline_s))
+    await until(lambda: served.serving.draining)
+    return draining, running
+
+
+async def test_metrics_count_tokens_by_model(tmp_path: Path, decoder: FakeDecoder) -> None:
+    async with engine(tmp_path, chat_model(decoder)) as served:
+        await served.post()
+        metrics = (await served.get("/metrics")).raw.decode()
+    assert 'headrace_engine_output_tokens_total{model="m"} 3.0' in metrics
+    assert 'headrace_engine_slots{model="m"} 4.0' in metrics
+    assert "headrace_engine_steps_total" in metrics
