@@ -20,9 +20,9 @@ CHUNK = 64
 class BareLoop:
     """A loaded decoder and one prompt."""
 
-    def __init__(self, folder: Path, *, slots: int, threads: int, spinning: bool = False) -> None:
+    def __init__(self, folder: Path, *, slots: int, threads: int) -> None:
         read = model_folder.read(folder)
-        self._decoder = load_decoder(read, slots=slots, context=1024, threads=threads, spinning=spinning)
+        self._decoder = load_decoder(read, slots=slots, context=1024, threads=threads)
         self._decoder.warm()
 
     def close(self) -> None:

@@ -229,12 +229,10 @@ class _StepArrays:
         return results
 
 
-def load_decoder(
-    folder: ModelFolder, *, slots: int, context: int | None = None, threads: int, spinning: bool = False
-) -> Decoder:
+def load_decoder(folder: ModelFolder, *, slots: int, context: int | None = None, threads: int) -> Decoder:
     """Load a chat model; `context` None takes the model's own. Raises ModelError."""
     facts = folder.chat
     if context is not None and context > facts.context:
         raise ModelError(f"{folder.path}: a context of {context} passes the model's {facts.context}; set it lower")
-    session = open_session(folder.file(model_folder.GRAPH), threads=threads, spinning=spinning)
+    session = open_session(folder.file(model_folder.GRAPH), threads=threads)
     return Decoder(session, facts, slots=slots, context=context or facts.context)
