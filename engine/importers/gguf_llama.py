@@ -1,5 +1,6 @@
 """What a GGUF file of the llama architecture must say and hold: sizes, tensors, rotary tables. Reads no weights."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.model_folder import ModelError
+
+MAX_SIZE = 1 << 20  # of any of a model's dimensions; a file that says more is damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,39 +60,47 @@ def read_hyperparameters(metadata: Mapping[str, Any]) -> Hyperparameters:
     architecture = metadata.get("general.architecture")
     if architecture != "llama":
         raise ModelError(f"the architecture {architecture} is not supported; supported: llama")
-
-    def number(key: str, default: Any = None) -> Any:
-        value = metadata.get(f"llama.{key}", default)
-        if value is None:
-            raise ModelError(f"the key llama.{key} is missing; fetch the file again")
-        return value
-
     if "tokenizer.ggml.tokens" not in metadata:
         raise ModelError("the file has no vocabulary; choose one that includes the tokenizer")
-    if number("expert_count", 0):
+    if metadata.get("llama.expert_count"):
         raise ModelError("mixtures of experts are not supported; choose a dense model")
-    scaling = number("rope.scaling.type", "none")
+    scaling = metadata.get("llama.rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
         raise ModelError(f"rotary scaling of type {scaling} is not supported; supported: none, linear")
-    heads, hidden = number("attention.head_count"), number("embedding_length")
-    if not isinstance(heads, int) or heads < 1:
-        raise ModelError(f"llama.attention.head_count is {heads}; layers that differ in heads are not supported")
-    head_dim = number("attention.key_length", hidden // heads)
-    if number("rope.dimension_count", head_dim) != head_dim or number("attention.value_length", head_dim) != head_dim:
+    hidden, heads = _integer(metadata, "embedding_length"), _integer(metadata, "attention.head_count")
+    head_dim = _integer(metadata, "attention.key_length", hidden // heads)
+    rotated = _integer(metadata, "rope.dimension_count", head_dim)
+    if {rotated, _integer(metadata, "attention.value_length", head_dim)} != {head_dim}:
         raise ModelError("heads that are rotated in part or differ in size are not supported")
     return Hyperparameters(
-        layers=number("block_count"),
+        layers=_integer(metadata, "block_count"),
         hidden=hidden,
         heads=heads,
-        kv_heads=number("attention.head_count_kv", heads),
+        kv_heads=_integer(metadata, "attention.head_count_kv", heads),
         head_dim=head_dim,
-        feed_forward=number("feed_forward_length"),
+        feed_forward=_integer(metadata, "feed_forward_length"),
         vocab_size=len(metadata["tokenizer.ggml.tokens"]),
-        context=number("context_length"),
-        norm_epsilon=number("attention.layer_norm_rms_epsilon"),
-        rotary_base=number("rope.freq_base", 10_000.0),
-        rotary_scale=number("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
+        context=_integer(metadata, "context_length"),
+        norm_epsilon=_real(metadata, "attention.layer_norm_rms_epsilon"),
+        rotary_base=_real(metadata, "rope.freq_base", 10_000.0),
+        rotary_scale=_real(metadata, "rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
     )
+
+
+def _integer(metadata: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    value = metadata.get(f"llama.{key}", default)
+    if isinstance(value, int) and 1 <= value <= MAX_SIZE:
+        return value
+    raise ModelError(
+        f"the key llama.{key} is {value}, one number from 1 to {MAX_SIZE} is supported; fetch the file again"
+    )
+
+
+def _real(metadata: Mapping[str, Any], key: str, default: float | None = None) -> float:
+    value = metadata.get(f"llama.{key}", default)
+    if isinstance(value, float) and 0 < value < math.inf:
+        return value
+    raise ModelError(f"the key llama.{key} is {value} and should be a number above 0; fetch the file again")
 
 
 def rotary_tables(

@@ -235,4 +235,8 @@ def load_decoder(folder: ModelFolder, *, slots: int, context: int | None = None,
     if context is not None and context > facts.context:
         raise ModelError(f"{folder.path}: a context of {context} passes the model's {facts.context}; set it lower")
     session = open_session(folder.file(model_folder.GRAPH), threads=threads)
-    return Decoder(session, facts, slots=slots, context=context or facts.context)
+    try:
+        return Decoder(session, facts, slots=slots, context=context or facts.context)
+    except OSError as error:
+        what = f"{slots} slots of {context or facts.context} tokens"
+        raise ModelError(f"{folder.path}: no address space for {what} ({error}); set fewer slots or less") from error

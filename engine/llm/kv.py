@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 FLOAT_BYTES = 4
+_MAP_NORESERVE = 0x4000  # Linux; the mmap module of Python 3.11 does not name it
 
 
 def page_aligned_length(tokens: int) -> int:
@@ -54,8 +55,9 @@ class KvMemory:
     """The mapping, its arrays, and how many tokens each slot has touched."""
 
     def __init__(self, shape: KvShape) -> None:
+        """Reserve the address range. Raises OSError where the system counts reserved memory and has too little."""
         self._shape = shape
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         self._mapping = mmap.mmap(-1, 2 * shape.layers * shape.array_bytes, flags=flags)
         self._mapping.madvise(mmap.MADV_NOHUGEPAGE)
         self._touched_tokens = [0] * shape.slots

@@ -1,5 +1,6 @@
 """Rows of a run keep to themselves: chunks, neighbours, idle slots and releases change no answer."""
 
+import errno
 from collections.abc import Iterator
 
 import numpy as np
@@ -138,3 +139,12 @@ def test_more_stretches_of_slots_than_bindings_are_kept(
 def test_a_context_beyond_the_models_is_refused(tiny_chat: ModelFolder) -> None:
     with pytest.raises(ModelError, match="context of 257 passes the model's 256"):
         load_decoder(tiny_chat, slots=1, context=257, threads=1)
+
+
+def test_too_little_address_space_is_named(tiny_chat: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("mmap.mmap", refuse)
+    with pytest.raises(ModelError, match=r"4 slots of 256 tokens .*Cannot allocate memory.*fewer slots"):
+        load_decoder(tiny_chat, slots=4, threads=1)
