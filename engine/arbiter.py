@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 #: While nobody decodes a turn is bounded only so that a cancel or a new request is noticed soon.
-IDLE_ALLOWANCE_S = 0.25
+IDLE_ALLOWANCE_S = 0.5
 
 
 class Claim(NamedTuple):

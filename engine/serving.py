@@ -17,7 +17,7 @@ from engine.device import Device
 from engine.errors import Kind, RequestError, invalid
 from engine.job import Lane
 
-_DRAIN_RETRY_S = 5.0
+_RETRY_S = 5.0
 
 
 class Model(Protocol):
@@ -82,10 +82,10 @@ class Serving:
     def place(self, model: Model) -> Iterator[None]:
         """Hold one of the model's places while a request is worked on. Raises RequestError (503, Retry-After)."""
         if self.draining:
-            raise RequestError(Kind.DRAINING, "the engine is being replaced; try again", retry_after_s=_DRAIN_RETRY_S)
-        problem = self.problem(time.monotonic())
-        if problem is not None:
-            raise RequestError(Kind.UNAVAILABLE, f"the engine cannot serve: {problem}", retry_after_s=_DRAIN_RETRY_S)
+            raise RequestError(Kind.DRAINING, "the engine is being replaced; try again", retry_after_s=_RETRY_S)
+        error = self.failure(time.monotonic())
+        if error is not None:
+            raise error
         retry_after_s = model.admission.enter(time.monotonic())
         if retry_after_s is not None:
             limit = f"{model.admission.running} running, {model.admission.queue} waiting"
@@ -97,6 +97,13 @@ class Serving:
             model.admission.leave(time.monotonic())
             if not self.num_inside:
                 self._emptied.set()
+
+    def failure(self, now: float) -> RequestError | None:
+        """``problem`` as what a request is answered; None: the device can serve."""
+        problem = self.problem(now)
+        if problem is None:
+            return None
+        return RequestError(Kind.UNAVAILABLE, f"the engine cannot serve: {problem}", retry_after_s=_RETRY_S)
 
     def problem(self, now: float) -> str | None:
         """Why the device cannot serve now; None: it can. now: monotonic seconds. Any thread."""

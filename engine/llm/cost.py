@@ -7,7 +7,9 @@ decodes take 40 ms alone, and 55, 74, 95, 110, 189 ms with 8, 16, 24, 32, 64 tok
 
 from __future__ import annotations
 
+SMALLEST_CHUNK = 3  # can give up one token to what is left of the prompt and is still not a single token
 _SMOOTHING = 0.2  # weight of the newest step
+_TELLING_TOKENS = 16  # a smaller chunk is mostly noise, so it counts for less
 _JUMP = 2.0  # one step changes an estimate at most as if it had been this factor off
 
 
@@ -27,17 +29,18 @@ class StepCost:
         return self._decode_s[max(num_rows, 1) - 1]
 
     def chunk_tokens(self, allowance_s: float) -> int:
-        """Prompt tokens that add at most ``allowance_s`` to a step; at least 1, or a prompt would never be read."""
-        return max(1, int(allowance_s / self.token_s))
+        """Prompt tokens that add at most ``allowance_s`` to a step, but always enough to go on with a prompt."""
+        return max(SMALLEST_CHUNK, int(allowance_s / self.token_s))
 
     def observe(self, num_decodes: int, num_chunk_tokens: int, took_s: float) -> None:
         """Learn from a step that decoded ``num_decodes`` rows and read ``num_chunk_tokens`` of prompts."""
         if num_chunk_tokens:
             added_s = (took_s - self.decode_s(num_decodes)) / num_chunk_tokens
-            self.token_s = _blend(self.token_s, added_s)
+            weight = _SMOOTHING * min(1.0, num_chunk_tokens / _TELLING_TOKENS)
+            self.token_s = _blend(self.token_s, added_s, weight)
         elif num_decodes:
-            self._decode_s[num_decodes - 1] = _blend(self._decode_s[num_decodes - 1], took_s)
+            self._decode_s[num_decodes - 1] = _blend(self._decode_s[num_decodes - 1], took_s, _SMOOTHING)
 
 
-def _blend(old: float, new: float) -> float:
-    return old + _SMOOTHING * (min(max(new, old / _JUMP), old * _JUMP) - old)
+def _blend(old: float, new: float, weight: float) -> float:
+    return old + weight * (min(max(new, old / _JUMP), old * _JUMP) - old)

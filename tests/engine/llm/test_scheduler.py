@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.llm.cost import StepCost
+from engine.llm.cost import SMALLEST_CHUNK, StepCost
 from engine.llm.detokenize import TextStream
 from engine.llm.sampler import Sampler, Sampling
 from engine.llm.scheduler import Scheduler
@@ -52,13 +52,20 @@ def test_decodes_come_before_a_prompt_is_read_and_the_prompt_is_cut_to_the_allow
     step(queue)
     queue.add(second)
     assert step(queue, allowance_s=0.1) == [(first, 1), (second, 50)]
-    assert step(queue, allowance_s=0.0) == [(first, 1), (second, 1)]
+    assert step(queue, allowance_s=0.0) == [(first, 1), (second, 3)]
 
 
 def test_a_chunk_is_never_longer_than_the_decoder_takes() -> None:
     queue = scheduler(max_chunk=8)
     queue.add(sequence(num_prompt=20))
     assert [step(queue)[0][1] for _ in range(3)] == [8, 8, 4]
+
+
+def test_no_cut_leaves_a_single_token() -> None:
+    queue = scheduler(max_chunk=8)
+    for num_prompt in (9, 1):
+        queue.add(sequence(num_prompt=num_prompt, max_tokens=1))
+    assert [[count for _, count in step(queue)] for _ in range(2)] == [[7, 1], [2]]
 
 
 def test_prompts_are_read_in_the_order_of_their_slots() -> None:
@@ -140,8 +147,9 @@ class Life(RuleBasedStateMachine):
         decoding = {each for each in self.alive if each.slot is not None and each.decoding and not each.parked}
         shares = step(self.queue, allowance_s)
         assert {each for each, _ in shares if each in decoding} == decoding
-        chunk = sum(count for each, count in shares if each not in decoding)
-        assert chunk <= max(1, allowance_s / TOKEN_S)
+        pieces = [(each, count) for each, count in shares if each not in decoding]
+        assert sum(count for _, count in pieces) <= max(SMALLEST_CHUNK, allowance_s / TOKEN_S)
+        assert all(count > 1 or each.num_prompt_tokens == 1 for each, count in pieces)
         assert len({each for each, _ in shares}) == len(shares)
         self.alive = [each for each in self.alive if each.slot is not None or each in self.queue.waiting]
 
@@ -175,7 +183,7 @@ def test_no_measurement_makes_the_cost_model_useless(took: list[tuple[int, int, 
     for num_decodes, num_chunk_tokens, took_s in took:
         cost.observe(num_decodes, num_chunk_tokens, took_s)
     assert cost.token_s > 0
-    assert cost.chunk_tokens(0.1) >= 1
+    assert cost.chunk_tokens(0.1) >= SMALLEST_CHUNK
     assert all(cost.decode_s(rows) > 0 for rows in range(1, 5))
 
 

@@ -9,8 +9,11 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
+from engine.wire import openai_chat
+from engine.wire.openai_answer import Reply
 from tests.fakes_engine import (
     END,
     FIRST_EXTRA,
@@ -21,6 +24,7 @@ from tests.fakes_engine import (
     echo,
     engine,
     play,
+    read_events,
     streamed_text,
     until,
 )
@@ -318,6 +322,7 @@ async def test_a_reader_that_takes_nothing_is_parked_and_stalls_nobody(tmp_path:
             client.sendall(head + body)
             await until(lambda: any(each.parked for each in model.lane.scheduler.running))
             slow = model.lane.scheduler.running[0]
+            assert await served.serving.device.ping(30)  # the step that was under way when it was parked has ended
             made = slow.num_output_tokens
             assert (await served.post()).text == ""
             assert slow.num_output_tokens == made
@@ -328,6 +333,54 @@ async def test_a_reader_that_takes_nothing_is_parked_and_stalls_nobody(tmp_path:
                     break
             await until(lambda: slow.num_output_tokens > made)
         await until(lambda: not model.lane.scheduler.running)
+
+
+async def test_E07_a_silent_stream_has_its_head_early_and_carries_comments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai_chat, "HEAD_WAIT_S", 0.01)
+    monkeypatch.setattr(openai_chat, "SILENCE_S", 0.02)
+    decoder = FakeDecoder()
+    async with engine(tmp_path, chat_model(decoder)) as served:
+        decoder.gate.clear()
+        body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+        async with served.session.post("http://engine/v1/chat/completions", json=body) as response:
+            seen = b""
+            while seen.count(b": ping\n\n") < 3:
+                seen += await response.content.readany()
+            decoder.gate.set()
+            seen += await response.read()
+    assert response.status == 200
+    assert streamed_text(read_events(seen)) == "hi"
+    assert seen.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_O05_requests_inside_a_run_that_hangs_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    monkeypatch.setattr(openai_chat, "HEAD_WAIT_S", 0.0)
+    monkeypatch.setattr(openai_chat, "SILENCE_S", 0.02)
+    decoder = FakeDecoder()
+    async with engine(tmp_path, chat_model(decoder), hang_s=0.1) as served:
+        decoder.gate.clear()
+        answer = await served.post(stream=stream)
+        decoder.gate.set()
+    assert answer.status == (200 if stream else 503)
+    error = answer.events[-1] if stream else answer.json
+    assert error["error"]["code"] == "engine_unavailable"
+
+
+async def test_a_fault_after_the_head_breaks_the_stream_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with engine(tmp_path, chat_model(FakeDecoder())) as served:
+        with monkeypatch.context() as patch:
+            patch.setattr(Reply, "text_chunk", lambda self, text: 1 / 0)
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await served.post(stream=True)
+        assert (await served.post()).text == "hi"
+    assert "a stream broke off" in caplog.text
 
 
 async def test_the_same_seed_gives_the_same_text(tmp_path: Path) -> None:
