@@ -66,6 +66,13 @@ def require_c_parser() -> None:
         raise RuntimeError("aiohttp's C parser is not loaded; reinstall aiohttp with its extension modules")
 
 
+def _is_canonical(message: RawRequestMessage, seen: bytes, *, first: bool) -> bool:
+    """Whether the request line stands in the bytes seen as it would be written from the message."""
+    line = f"{message.method} {message.path} HTTP/{message.version.major}.{message.version.minor}\r\n"
+    raw = line.encode("utf-8", "surrogateescape")
+    return seen.startswith(raw) if first else raw in seen
+
+
 class EdgeServer(web.Server):
     """Makes the connections of one listener and knows those that are open."""
 
@@ -275,22 +282,27 @@ class ClientConnection(RequestHandler):
             self.refuse(Refusal(Kind.BAD_REQUEST, f"chunk frames exceed {_CHUNK_OVERHEAD} times their payload"))
 
     def _examine(self, data: bytes, first: int) -> None:
-        """Turn parser errors, and request lines that llhttp let pass, into refusals."""
-        seen = (self._half_head + data if self._half_head else data).lstrip(b"\r\n")
+        """Turn parser errors, and request lines that llhttp let pass, into refusals.
+
+        llhttp does not tell RTSP from HTTP, nor one space from two, so the line is compared with the bytes that came.
+        Behind a request under way they may have come earlier: such a line is taken as parsed, and re-made like any.
+        """
+        whole = not self._busy and not first
+        seen = (self._half_head + data).lstrip(b"\r\n") if whole else b""
         self._half_head = b""
         self._head_began_at = 0.0
         for index in range(first, len(self._messages)):
             message = self._messages[index][0]
             if isinstance(message, _ErrInfo):
-                del self._messages[index]
-                self.refuse(self._explain(message.exc))
-                return
-            line = f"{message.method} {message.path} HTTP/{message.version.major}.{message.version.minor}\r\n"
-            raw = line.encode("utf-8", "surrogateescape")
-            if not seen.startswith(raw) and (raw not in seen or (index == 0 and not self._busy)):
-                del self._messages[index]
-                self.refuse(Refusal(Kind.BAD_REQUEST, "the request line is not METHOD, TARGET and HTTP version"))
-                return
+                refusal = self._explain(message.exc)
+            elif whole and not _is_canonical(message, seen, first=index == 0):
+                refusal = Refusal(Kind.BAD_REQUEST, "the request line is not METHOD, TARGET and HTTP version")
+            else:
+                continue
+            while len(self._messages) > index:
+                self._messages.pop()
+            self.refuse(refusal)
+            return
 
     def _explain(self, error: BaseException) -> Refusal:
         limits = self.server.limits

@@ -1,0 +1,102 @@
+"""Upstreams that break off: a truncated answer must never look complete."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.wire.harness import RawUpstream, UpstreamSide, answering, app, edge, raw_upstream
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+GET_10 = b"GET / HTTP/1.0\r\nHost: x\r\n\r\n"
+LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + b"x" * 40
+CHUNK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+OPEN = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 40
+
+
+def breaking(answer: bytes, *, reset: bool) -> RawUpstream:
+    """A script that sends ``answer`` and ends the connection when the proxy has passed it on."""
+
+    async def script(side: UpstreamSide) -> None:
+        await side.request()
+        await side.send(answer)
+        await side._upstream.broken.wait()
+        side.reset() if reset else side.close()
+
+    return raw_upstream(script)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reset", "request_head"),
+    [
+        pytest.param(LENGTH, False, GET, id="a length, FIN"),
+        pytest.param(LENGTH, True, GET, id="a length, RST"),
+        pytest.param(CHUNK, False, GET, id="b chunked, FIN"),
+        pytest.param(CHUNK, True, GET, id="c chunked, RST"),
+        pytest.param(OPEN, True, GET, id="d no length, RST"),
+        pytest.param(CHUNK, False, GET_10, id="b chunked to an old client, FIN"),
+        pytest.param(OPEN, True, GET_10, id="d no length to an old client, RST"),
+    ],
+)
+async def test_C05_a_broken_answer_is_aborted(answer: bytes, reset: bool, request_head: bytes) -> None:
+    async with breaking(answer, reset=reset) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(request_head)
+        got = await client.until(answer.partition(b"\r\n\r\n")[2][-7:].strip())
+        upstream.broken.set()
+        rest, ending = await client.rest()
+        assert ending == "rst"
+        assert not (got + rest).endswith(b"0\r\n\r\n")
+        state = running.worker.statistics()["upstreams"]["app"]
+        assert state["servers"][f"http://127.0.0.1:{upstream.port}"]["in_flight"] == 0
+
+
+async def test_C05_e_without_a_length_fin_is_the_end() -> None:
+    async with breaking(OPEN, reset=False) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(GET)
+        await client.until(b"x" * 40)
+        upstream.broken.set()
+        assert await client.until(b"0\r\n\r\n") == b"\r\n0\r\n\r\n"
+
+
+async def test_C05_what_was_received_arrives_before_the_abort() -> None:
+    async def script(side: UpstreamSide) -> None:
+        await side.request()
+        await side.send(CHUNK)
+        side.close()
+
+    async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(GET)
+        rest, ending = await client.rest()
+        assert b"5\r\nhello\r\n" in rest
+        assert ending == "rst"
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Le"])
+async def test_502_when_the_upstream_fails_before_anything_was_sent(answer: bytes) -> None:
+    async def script(side: UpstreamSide) -> None:
+        await side.request()
+        await side.send(answer)
+        side.close()
+
+    async with raw_upstream(script) as upstream, edge(app(upstream.port, retry={"attempts": 1})) as running:
+        assert (await running.ask(GET)).status == 502
+
+
+async def test_502_when_the_head_and_its_contradiction_come_together() -> None:
+    bad = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnot-a-size\r\n"
+    async with raw_upstream(answering(bad)) as upstream, edge(app(upstream.port)) as running:
+        assert (await running.ask(GET)).status == 502
+
+
+async def test_E10_a_remote_stream_that_breaks_is_aborted_and_nothing_is_added() -> None:
+    events = b"".join(b"%x\r\n%b\r\n" % (len(e), e) for e in [b"data: %d\n\n" % i for i in range(5)])
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with breaking(head + events, reset=True) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(GET)
+        await client.until(b"data: 4\n\n")
+        upstream.broken.set()
+        rest, ending = await client.rest()
+        assert (rest.strip(), ending) == (b"", "rst")

@@ -1,0 +1,102 @@
+"""What the upstream receives of a request that is served."""
+
+from __future__ import annotations
+
+from tests.wire.harness import OK, answering, app, edge, raw_upstream
+
+
+async def forwarded(request: bytes, **tables: object) -> bytes:
+    """The head that the upstream received of a request."""
+    async with raw_upstream(answering(OK)) as upstream, edge({**app(upstream.port), **tables}) as running:
+        assert (await running.ask(request)).status == 200
+        return upstream.heads[0]
+
+
+async def test_B01_what_connection_lists_is_the_clients_and_not_ours() -> None:
+    head = await forwarded(
+        b"GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 6.6.6.6\r\nX-Secret: 1\r\n"
+        b"Connection: X-Forwarded-For, X-Real-IP, X-Request-Id, X-Secret\r\n\r\n"
+    )
+    assert b"X-Forwarded-For: 127.0.0.1\r\n" in head
+    assert b"6.6.6.6" not in head
+    assert b"X-Secret" not in head
+    assert b"X-Request-Id: " in head
+    assert b"Connection" not in head
+
+
+async def test_B02_an_upgrade_is_served_as_a_plain_request() -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(
+            b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+            b"HTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
+            b"GET /behind HTTP/1.1\r\nHost: x\r\n\r\n"
+        )
+        answer = await client.answer()
+        assert (answer.status, answer.body) == (200, b"ok")
+        # What the parser made of the bytes behind an upgrade is not to be trusted: the connection is over.
+        assert answer.get("connection") == "close"
+        assert (await client.rest())[0] == b""
+        assert len(upstream.heads) == 1
+        assert b"upgrade" not in upstream.heads[0].lower()
+        assert b"HTTP2-Settings" not in upstream.heads[0]
+
+
+async def test_A11_the_authority_of_the_target_decides() -> None:
+    head = await forwarded(b"GET http://allowed.example/x?y HTTP/1.1\r\nHost: internal.example\r\n\r\n")
+    assert head.startswith(b"GET /x?y HTTP/1.1\r\nHost: allowed.example\r\n")
+    assert b"internal.example" not in head
+
+
+async def test_A11_two_slashes_are_a_path() -> None:
+    head = await forwarded(b"GET //evil.example/x HTTP/1.1\r\nHost: a.example\r\n\r\n")
+    assert head.startswith(b"GET //evil.example/x HTTP/1.1\r\nHost: a.example\r\n")
+
+
+async def test_B10_the_target_is_byte_identical() -> None:
+    target = b"/a%28b%29/%3A/%25/x%2520y/%7e/+/;p?q=%2B+%20&&x=&y"
+    assert (await forwarded(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(b"GET " + target + b" HTTP")
+    assert (await forwarded(b"GET /a? HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(b"GET /a? HTTP/1.1\r\n")
+
+
+async def test_A10_an_old_client_needs_no_host() -> None:
+    assert b"Host: \r\n" in await forwarded(b"GET / HTTP/1.0\r\n\r\n")
+
+
+async def test_B11_a_route_rule_cannot_be_dodged() -> None:
+    async with raw_upstream(answering(OK)) as upstream:
+        config = app(upstream.port)
+        config["routes"] = [
+            {"to": "app", "match": {"path": "/public/*"}},
+            {"to": "app", "match": {"path": "/admin/*"}, "policies": {"access": {"allow": ["10.0.0.0/8"]}}},
+        ]
+        async with edge(config) as running:
+            for target in (b"/public/../admin", b"/public/%2e%2e/admin", b"/public/.%2E/admin", b"//admin", b"/%61dmin",
+                           b"/public%2e/../admin", b"/admin/", b"/./admin"):  # fmt: skip
+                answer = await running.ask(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert answer.status == 403, target
+            assert (await running.ask(b"GET /ADMIN HTTP/1.1\r\nHost: x\r\n\r\n")).status == 404
+            assert upstream.received == b""
+            await running.ask(b"GET /admin/../public/x HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert upstream.heads[0].startswith(b"GET /public/x HTTP/1.1\r\n")
+
+
+LIMITS = {"limits": {"few": {"key": "client", "requests": "5/min"}}}
+
+
+async def statuses_with_forwarded_for(trusted: list[str], value: bytes) -> list[int]:
+    """The statuses of six requests whose X-Forwarded-For differ; ``%d`` in ``value`` is their number."""
+    async with raw_upstream(answering(OK)) as upstream:
+        config = {**app(upstream.port), **LIMITS, "listener": {"trusted_proxies": trusted}}
+        config["routes"] = [{"to": "app", "policies": {"rate_limit": ["few"]}}]
+        async with edge(config) as running:
+            requests = [b"GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: " + value % i + b"\r\n\r\n" for i in range(6)]
+            return [(await running.ask(request)).status for request in requests]
+
+
+async def test_B05_a_client_does_not_choose_its_bucket() -> None:
+    limited = [200] * 5 + [429]
+    assert await statuses_with_forwarded_for([], b"9.9.9.%d") == limited
+    assert await statuses_with_forwarded_for(["127.0.0.0/8"], b"9.9.9.%d, 198.51.100.7") == limited
+    assert await statuses_with_forwarded_for(["127.0.0.0/8"], b"9.9.9.%d, unknown") == limited
+    assert await statuses_with_forwarded_for(["127.0.0.0/8"], b"9.9.9.%d") == [200] * 6

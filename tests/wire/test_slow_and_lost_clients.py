@@ -1,0 +1,177 @@
+"""Clients that read slowly or leave: bounded memory, and an upstream that stops working for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.wire.harness import OK, UpstreamSide, app, edge, eventually, raw_upstream, reached
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def pouring(head: bytes) -> tuple[object, list[int]]:
+    """A script that sends a body as fast as it is taken, for ever; and the count of bytes taken so far."""
+    sent = [0]
+
+    async def script(side: UpstreamSide) -> None:
+        await side.request()
+        await side.send(head)
+        piece = b"%x\r\n%b\r\n" % (65536, b"x" * 65536)
+        while not side._upstream.broken.is_set():
+            await side.send(piece)
+            sent[0] += len(piece)
+        side._upstream.left.set()
+
+    return script, sent
+
+
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+async def stalled(sent: list[int]) -> None:
+    """Wait until the upstream gets rid of no more bytes."""
+    before = -1
+    async with asyncio.timeout(20):
+        while sent[0] != before or not before:
+            before = sent[0]
+            await asyncio.sleep(0.2)
+
+
+async def test_D04_a_client_that_does_not_read_stops_the_upstream() -> None:
+    script, sent = pouring(STREAM)
+    async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
+        clients = [await running.connect(receive_buffer_bytes=4096) for _ in range(5)]
+        for client in clients:
+            await client.send(GET)
+        await stalled(sent)
+        waiting = [c.transport.get_write_buffer_size() for c in running.worker._open() if c.transport is not None]
+        assert len(waiting) == 5
+        assert all(0 < size <= 2 * 65536 + 1024 for size in waiting)
+
+
+async def test_D04_a_client_that_never_reads_is_cut_off() -> None:
+    script, _ = pouring(STREAM)
+    async with (
+        raw_upstream(script) as upstream,
+        edge({**app(upstream.port), "listener": {"limits": {"send_idle": "200ms"}}}) as running,
+    ):
+        client = await running.connect(receive_buffer_bytes=4096)
+        await client.send(GET)
+        await reached(upstream.left)
+        await eventually(lambda: not running.worker._relays)
+
+
+async def test_D04_a_slow_client_gets_everything_once_it_reads() -> None:
+    body = bytes(i % 251 for i in range(5_000_000))
+
+    async def script(side: UpstreamSide) -> None:
+        await side.request()
+        await side.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body))
+        await side.send(body)
+        await side.gone()
+
+    async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect(receive_buffer_bytes=4096)
+        await client.send(GET)
+        await eventually(lambda: any(relay._connection.reading_paused for relay in running.worker._relays))
+        assert (await client.answer()).body == body
+
+
+async def test_D05_a_client_that_leaves_under_back_pressure_frees_the_upstream() -> None:
+    script, sent = pouring(STREAM)
+    async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect(receive_buffer_bytes=4096)
+        await client.send(GET)
+        await stalled(sent)
+        client.reset()
+        await reached(upstream.left)
+        await eventually(lambda: not running.worker._open() and not running.worker._relays)
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello", STREAM])
+async def test_D07_a_client_that_leaves_cancels_the_upstream(begin: bytes, reset: bool) -> None:
+    async def script(side: UpstreamSide) -> None:
+        await side.request()
+        await side.send(begin)
+        await side.gone()
+
+    async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(GET)
+        await eventually(lambda: len(upstream.heads) == 1)
+        if begin:
+            await client.until(b"\r\n\r\n")
+        left_at = time.monotonic()
+        client.reset() if reset else client.close()
+        await reached(upstream.left)
+        # The bound of the design is 100 ms; the rest is for a busy machine.
+        assert time.monotonic() - left_at < 2.0
+        await eventually(lambda: not running.worker._relays and not running.worker._open())
+        assert running.worker._snapshot is not None
+        assert running.worker._snapshot.upstreams["app"].states[0].in_flight == 0
+
+
+async def test_D07_a_client_that_leaves_while_the_upstream_is_being_connected_is_forgotten() -> None:
+    # A listening socket whose queue is full takes a connection only much later.
+    import socket
+
+    full = socket.socket()
+    full.bind(("127.0.0.1", 0))
+    full.listen(0)
+    fillers = []
+    for _ in range(4):
+        filler = socket.socket()
+        filler.setblocking(False)
+        filler.connect_ex(full.getsockname())
+        fillers.append(filler)
+    try:
+        async with edge(app(full.getsockname()[1])) as running:
+            client = await running.connect()
+            await client.send(GET)
+            await eventually(lambda: running.worker._snapshot.upstreams["app"].states[0].in_flight == 1)
+            client.close()
+            await eventually(lambda: running.worker._snapshot.upstreams["app"].states[0].in_flight == 0)
+            await eventually(lambda: not running.worker._open())
+    finally:
+        for sock in (full, *fillers):
+            sock.close()
+
+
+async def test_a_client_that_left_says_nothing_about_the_upstream() -> None:
+    async def script(side: UpstreamSide) -> None:
+        await side.request()
+        await side.gone()
+
+    breaker = {"min_requests": 1, "failures": "1%"}
+    async with raw_upstream(script) as upstream, edge(app(upstream.port, breaker=breaker)) as running:
+        for number in range(1, 4):
+            client = await running.connect()
+            await client.send(GET)
+            await eventually(lambda number=number: len(upstream.heads) == number)
+            client.close()
+            await eventually(lambda: not running.worker._relays)
+        assert running.worker.statistics()["upstreams"]["app"]["breaker"] == "closed"
+
+
+async def test_half_a_head_is_a_408_and_silence_is_closed() -> None:
+    async def script(side: UpstreamSide) -> None:
+        while await side.request() is not None:
+            await side.send(OK)
+
+    limits = {"limits": {"head": "100ms", "keep_alive": "100ms"}}
+    async with raw_upstream(script) as upstream, edge({**app(upstream.port), "listener": limits}) as running:
+        half = await running.connect()
+        await half.send(b"GET / HTTP/1.1\r\nHo")
+        answer = await half.answer()
+        assert answer.status == 408
+        assert b"0.1 s" in answer.body
+        silent = await running.connect()
+        assert await silent.rest() == (b"", "fin")
+        idle = await running.connect()
+        await idle.send(GET)
+        assert (await idle.answer()).status == 200
+        assert await idle.rest() == (b"", "fin")
