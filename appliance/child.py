@@ -30,10 +30,9 @@ _log = logging.getLogger("headrace")
 
 async def play_proxy(link: Link, arguments: argparse.Namespace) -> int:
     """A proxy worker: counts into the mapping at ``cells_fd``."""
-    from proxy.worker import BuildError, ProxyWorker
-
     from appliance.proxy_child import ProxyChild
     from proxy.cells import MAPPING_BYTES, Cells
+    from proxy.worker import BuildError, ProxyWorker
 
     cells = Cells(mmap.mmap(arguments.cells_fd, MAPPING_BYTES))
     access_log_fd = os.open(os.devnull, os.O_WRONLY)

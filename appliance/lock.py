@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ def claim(runtime_dir: Path) -> Iterator[None]:
     """
     try:
         runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_owner(runtime_dir)
         fd = os.open(runtime_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -33,6 +35,14 @@ def claim(runtime_dir: Path) -> Iterator[None]:
         _sweep(runtime_dir)
     finally:
         os.close(fd)
+
+
+def _check_owner(runtime_dir: Path) -> None:
+    """Whoever else may write there could put sockets of his own in the place of ours."""
+    status = runtime_dir.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        advice = "it must belong to the user that runs headrace, and nobody else may write it"
+        raise ResourceError(f"{runtime_dir}: not safe for sockets: {advice}; set `runtime_dir` to one that is")
 
 
 def _lock(fd: int, runtime_dir: Path) -> None:

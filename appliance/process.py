@@ -209,7 +209,7 @@ class Appliance:
             case events.Forget():
                 self._forget()
             case events.StopListening():
-                self._sockets.keep(())
+                self._sockets.close()
             case events.Answer(ticket, problems):
                 self._answer(ticket, problems)
             case events.Notify(state, status):
@@ -230,21 +230,28 @@ class Appliance:
             self._events.put_nowait(events.Refused(child, revision, (f"the configuration is too large: {error}",)))
 
     async def _load(self) -> None:
-        shipment = None
         try:
-            shipment = await asyncio.to_thread(lambda: Shipment(load(self._path)))
+            self._loaded = await self._read()
+        except (ConfigurationError, ResourceError) as error:
+            self._events.put_nowait(events.LoadFailed(tuple(map(str, error.problems))))
+        except Exception as error:  # whoever waits for the verdict must hear of a fault of ours, too
+            _log.exception("the configuration could not be read by a fault")
+            self._events.put_nowait(events.LoadFailed((f"internal fault: {error!r}",)))
+        else:
+            self._events.put_nowait(events.Loaded(self._loaded.plan))
+
+    async def _read(self) -> Shipment:
+        shipment = await asyncio.to_thread(lambda: Shipment(load(self._path)))
+        try:
             if conflicts := shipment.conflicts(self._current):
                 raise ResourceError(*conflicts)
             self._sockets.prepare(shipment.all_addresses())
             self._sockets.listen()
-        except (ConfigurationError, ResourceError) as error:
+        except ResourceError:
             self._sockets.forget()
-            if shipment is not None:
-                shipment.close()
-            self._events.put_nowait(events.LoadFailed(tuple(map(str, error.problems))))
-            return
-        self._loaded = shipment
-        self._events.put_nowait(events.Loaded(shipment.plan))
+            shipment.close()
+            raise
+        return shipment
 
     def _adopt(self) -> None:
         before, self._current, self._loaded = self._current, self._loaded or self._current, None
@@ -284,8 +291,11 @@ class Appliance:
         from appliance.admin import Admin  # its HTTP server is imported while the children start
 
         self._admin = Admin(self)
-        await self._admin.open_socket(self._current.configuration.runtime_dir)
-        await self._admin.open_port(self._admin_socket())
+        try:
+            await self._admin.open_socket(self._current.configuration.runtime_dir)
+            await self._admin.open_port(self._admin_socket())
+        except OSError as error:
+            raise ResourceError(f"the admin interface cannot be opened: {error.strerror or error}") from None
 
     def _admin_socket(self) -> socket.socket | None:
         address = self._current.admin_address

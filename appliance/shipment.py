@@ -22,13 +22,15 @@ _STDERR_FD = 2
 
 
 class Shipment:
-    """One configuration, ready to be sent. Raises ResourceError if its access log cannot be opened."""
+    """One configuration, ready to be sent. Raises ResourceError if one of its addresses or files cannot be had."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
         self.plan = Plan(configuration.workers, configuration.effective.drain, fingerprint(configuration))
         self.addresses = [listener.address for listener in configuration.proxy.listeners]
         self.admin_address = configuration.effective.admin.address
+        if self.admin_address in self.addresses:
+            raise ResourceError(f"admin.address: {self.admin_address} belongs to a listener; choose another address")
         self.log_level: str = configuration.effective.log.level
         self.access_log_fd = _open_access_log(configuration.access_log)
 
@@ -80,7 +82,11 @@ def fingerprint(configuration: Configuration) -> str:
         return ""
     digest = hashlib.sha256(json.dumps(settings.to_json(), sort_keys=True).encode())
     for model in settings.models:
-        digest.update((Path(model.path) / "model.yaml").read_bytes())
+        manifest = Path(model.path) / "model.yaml"
+        try:
+            digest.update(manifest.read_bytes())
+        except OSError as error:
+            raise ResourceError(f"model {model.name}: {manifest} cannot be read: {error.strerror or error}") from None
     return digest.hexdigest()
 
 

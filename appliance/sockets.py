@@ -26,9 +26,12 @@ class Sockets:
         self._handed = list(handed)  # systemd's: they stay open, since they could not be bound again
         self._open: dict[str, socket.socket] = {}
         self._fresh: set[str] = set()
+        self._closed = False
 
     def prepare(self, addresses: Iterable[str]) -> None:
         """Open those that are not open yet. Raises ResourceError and leaves everything as it was."""
+        if self._closed:
+            raise ResourceError("no address is opened any more: headrace is stopping")
         problems = []
         for address in addresses:
             if address in self._open:
@@ -71,7 +74,8 @@ class Sockets:
         return self._open[address].dup()
 
     def close(self) -> None:
-        """Close all, systemd's too."""
+        """Close all, systemd's too, for good."""
+        self._closed = True
         self.keep(())
         for handed in self._handed:
             handed.sock.close()

@@ -30,6 +30,12 @@ def test_a_second_one_is_told_who_holds_it(tmp_path: Path) -> None:
         pass
 
 
+def test_a_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(ResourceError, match="nobody else may write it"), claim(tmp_path):
+        pass
+
+
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (

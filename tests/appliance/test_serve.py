@@ -195,6 +195,14 @@ async def test_a_second_one_is_refused(served: Served, upstream: int, tmp_path: 
     assert await served.status_of("/") == 200
 
 
+async def test_the_admin_address_of_a_listener_is_refused(served: Served, upstream: int) -> None:
+    served.admin_port = served.port
+    served.write(upstream)
+    await served.spawn()
+    assert await served.wait() == 73
+    assert f"admin.address: 127.0.0.1:{served.port} belongs to a listener" in served.log
+
+
 async def test_a_missing_file_is_a_clear_error(served: Served) -> None:
     await served.spawn()
     assert await served.wait() == 78

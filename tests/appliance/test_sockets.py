@@ -122,6 +122,12 @@ def test_systemds_sockets_are_adopted_by_port_when_dual_or_named(host: str, name
         sockets.close()
 
 
+def test_after_the_end_nothing_is_opened(sockets: Sockets) -> None:
+    sockets.close()
+    with pytest.raises(ResourceError, match="stopping"):
+        sockets.prepare([free_address()])
+
+
 def test_every_worker_is_handed_the_same_socket(sockets: Sockets) -> None:
     address = free_address()
     sockets.prepare([address])
