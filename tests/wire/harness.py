@@ -126,7 +126,8 @@ class RawUpstream:
         loop = asyncio.get_running_loop()
         while True:
             sock, _ = await loop.sock_accept(listening)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if sock.family == socket.AF_INET:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.num_connections += 1
             task = loop.create_task(self._play(sock))
             self.tasks.add(task)
@@ -139,10 +140,12 @@ class RawUpstream:
 
 
 @asynccontextmanager
-async def raw_upstream(script: Script) -> AsyncIterator[RawUpstream]:
-    """An upstream on a free port, stopped afterwards; a script that failed fails the test."""
-    listening = listen()
-    upstream = RawUpstream(script, listening.getsockname()[1])
+async def raw_upstream(script: Script, listening: socket.socket | None = None) -> AsyncIterator[RawUpstream]:
+    """An upstream on a free port, or on ``listening``; a script that failed fails the test."""
+    listening = listening or listen()
+    upstream = RawUpstream(script)
+    if listening.family == socket.AF_INET:
+        upstream.port = listening.getsockname()[1]
     server = asyncio.get_running_loop().create_task(upstream.serve(listening))
     try:
         yield upstream
