@@ -1,0 +1,92 @@
+"""The lane: what a step does to its sequences when all goes well, and when it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from typing import Any
+
+import pytest
+
+from engine.errors import RequestError
+from engine.llm.chat import ChatModel
+from engine.llm.sampler import Sampling
+from engine.llm.sequence import Progress, Sequence
+from tests.fakes_engine import FakeDecoder, chat_model, echo
+
+
+def ask(model: ChatModel, text: str) -> Sequence:
+    tokens = model._template.encode([{"role": "user", "content": text}])
+    greedy = Sampling(temperature=0)
+    job = model.sequence(tokens, max_tokens=None, sampling=greedy, seed=None, stops=(), deliver=lambda event: None)
+    model.lane.add(job)
+    return job
+
+
+def step(model: ChatModel, allowance_s: float = 1.0) -> list[tuple[Any, Any]]:
+    planned = model.lane.plan(0.0, allowance_s)
+    assert planned is not None
+    try:
+        return list(planned.run())
+    except RuntimeError as error:
+        return list(planned.fail(error))
+
+
+def test_a_step_reads_a_prompt_and_decodes_beside_it() -> None:
+    decoder = FakeDecoder()
+    model = chat_model(decoder)
+    first = ask(model, "ab")
+    assert step(model) == [(first, Progress("a"))]
+    assert model.lane.decoding()
+    second = ask(model, "xy")
+    assert step(model) == [(first, Progress("b")), (second, Progress("x"))]
+    assert step(model) == [(first, Progress("", "stop")), (second, Progress("y"))]
+    assert step(model) == [(second, Progress("", "stop"))]
+    assert not model.lane.ready(0.0)
+    assert not decoder.held
+    assert (model.lane.num_output_tokens, model.lane.num_prompt_tokens) == (6, 2 * first.num_prompt_tokens)
+
+
+def test_a_step_that_fails_ends_its_sequences_and_gives_their_slots_back() -> None:
+    decoder = FakeDecoder(slots=2)
+    model = chat_model(decoder)
+    jobs = [ask(model, text) for text in "abc"]
+
+    def fail(rows: SequenceOf[Any]) -> None:
+        raise RuntimeError("out of memory at 0x7f")
+
+    decoder.before_run = fail
+    failed = step(model)
+    assert [job for job, _ in failed] == jobs[:2]
+    assert all(isinstance(event, RequestError) and "0x7f" not in event.message for _, event in failed)
+    decoder.before_run = lambda rows: None
+    assert step(model) == [(jobs[2], Progress("c"))]
+    assert jobs[2].slot == 0
+
+
+def test_O08_a_decoder_that_answers_for_another_number_of_rows_fails_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = FakeDecoder()
+    model = chat_model(decoder)
+    jobs = [ask(model, text) for text in "ab"]
+    monkeypatch.setattr(decoder, "run", lambda rows: [decoder.logits_of(ord("a"))])
+    failed = step(model)
+    assert [job for job, _ in failed] == jobs
+    assert all(isinstance(event, RequestError) for _, event in failed)
+    assert not model.lane.scheduler.running
+
+
+def test_a_dropped_sequence_gives_its_slot_to_the_next() -> None:
+    model = chat_model(FakeDecoder(slots=1))
+    first, second, third = (ask(model, text) for text in ("aa", "bb", "cc"))
+    step(model)
+    model.lane.drop(first)
+    model.lane.drop(third)
+    assert step(model) == [(second, Progress("b"))]
+    model.lane.drop(second)
+    model.lane.drop(second)
+    assert not model.lane.ready(0.0)
+
+
+def test_measuring_the_cost_leaves_every_slot_empty() -> None:
+    decoder = FakeDecoder(script=echo)
+    chat_model(decoder)
+    assert not decoder.held
