@@ -55,6 +55,8 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
         raise ModelError(f"the tokenizer {model}/{pre} is not supported; supported: gpt2 with one of {known}")
     tokens: Sequence[str] = metadata["tokenizer.ggml.tokens"]
     types: Sequence[int] = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
+    if len(types) != len(tokens):
+        raise ModelError(f"the tokenizer has {len(tokens)} tokens and the types of {len(types)}; fetch the file again")
     merges: Sequence[str] = metadata.get("tokenizer.ggml.merges") or []
     special = {
         text: id_ for id_, (text, kind) in enumerate(zip(tokens, types, strict=True)) if kind in (CONTROL, USER_DEFINED)
@@ -83,7 +85,7 @@ def _ranks(tokens: Sequence[str], merges: Sequence[str], special_ids: set[int]) 
     previous = -1
     for number, merge in enumerate(merges):
         id_ = ids.get(merge.replace(" ", "", 1))
-        if id_ is None or id_ < previous:
+        if id_ is None or id_ < previous or not spelt.keys() >= set(tokens[id_]):
             raise ModelError(f"the tokenizer's merge {number} ({merge!r}) breaks the order of the ids; not supported")
         previous = id_
         found.add(id_)

@@ -132,7 +132,7 @@ class Decoder:
     def _bind_memory(self, first: int, end: int) -> _Binding:
         """Bind the stretch of the slots [first, end) as past and, to be written in place, as present.
 
-        Sixty layers' worth of names take about a millisecond to bind, so the last stretches are kept.
+        Four names a layer take a large model about a millisecond, so the stretches bound last are kept.
         """
         if len(self._bindings) == MAX_BINDINGS:
             del self._bindings[next(iter(self._bindings))]

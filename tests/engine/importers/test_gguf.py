@@ -81,6 +81,8 @@ def test_the_folder_says_what_the_file_said(tmp_path: Path) -> None:
         ({"metadata": {"tokenizer.ggml.tokens": None}}, "has no vocabulary"),
         ({"metadata": {"tokenizer.ggml.model": "llama"}}, "tokenizer llama/smollm is not supported"),
         ({"metadata": {"tokenizer.ggml.merges": ["l l", "h e"]}}, "breaks the order"),
+        ({"metadata": {"tokenizer.ggml.merges": ["日 本"]}}, r"merge 0 \('日 本'\)"),
+        ({"metadata": {"tokenizer.ggml.token_type": [1, 1, 3]}}, "the types of 3"),
         ({"without": ("blk.1.ffn_up.weight",)}, r"lacks 1 tensors, blk\.1\.ffn_up\.weight"),
         ({"extra": {"blk.0.attn_q.bias": np.zeros(64, np.float32)}}, r"blk\.0\.attn_q\.bias, which"),
         ({"kinds": {"ffn_up": "Q5_0"}}, r"blk\.0\.ffn_up\.weight is of type Q5_0; supported"),
