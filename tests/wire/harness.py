@@ -10,7 +10,7 @@ import json
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -298,23 +298,21 @@ async def edge(
     config: Mapping[str, Any], *, materials: Mapping[str, bytes] | None = None, access_log_fd: int | None = None
 ) -> AsyncIterator[Edge]:
     """A worker with this configuration; its first listener gets a free port. Its sweep runs every 20 ms."""
-    listening = listen()
-    port = listening.getsockname()[1]
-    document = dict(config)
-    document["listeners"] = [{**document.get("listener", {}), "address": f"127.0.0.1:{port}"}]
-    document.pop("listener", None)
-    parsed = ProxyConfig.model_validate_json(json.dumps(document))
-    worker = ProxyWorker(access_log_fd=access_log_fd, sweep_s=0.02)
-    snapshot = await worker.build(parsed, materials or {}, {f"127.0.0.1:{port}": listening})
-    await worker.commit(snapshot)
-    running = Edge(worker, port, parsed)
-    try:
-        yield running
-    finally:
-        for client in running.clients:
-            client.close()
-        await worker.drain(0.0)
-        listening.close()
+    with closing(listen()) as listening:
+        port = listening.getsockname()[1]
+        document = dict(config)
+        document["listeners"] = [{**document.pop("listener", {}), "address": f"127.0.0.1:{port}"}]
+        parsed = ProxyConfig.model_validate_json(json.dumps(document))
+        worker = ProxyWorker(access_log_fd=access_log_fd, sweep_s=0.02)
+        snapshot = await worker.build(parsed, materials or {}, {f"127.0.0.1:{port}": listening})
+        await worker.commit(snapshot)
+        running = Edge(worker, port, parsed)
+        try:
+            yield running
+        finally:
+            for client in running.clients:
+                client.close()
+            await worker.drain(0.0)
 
 
 def app(*ports: int, **upstream: Any) -> dict[str, Any]:

@@ -70,7 +70,9 @@ async def test_E04_E05_bytes_pass_identical_however_they_are_cut() -> None:
 async def test_E02_a_stream_that_the_upstream_compressed_stays_compressed() -> None:
     async def script(side: UpstreamSide) -> None:
         await side.request()
-        await side.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8bzz")
+        await side.send(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8bzz"
+        )
 
     async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
         answer = await running.ask(GET)

@@ -1,0 +1,104 @@
+"""Upstream answers: bytes in, events out, the same for every cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from proxy.upstream import parser
+from proxy.upstream.parser import Fields, ProtocolError, ResponseParser
+
+VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "proxy" / "answers.yaml"
+CASES: list[dict[str, Any]] = yaml.safe_load(VECTORS.read_text())
+
+
+class Recorder:
+    """Remembers what a parser told it."""
+
+    def __init__(self) -> None:
+        self.heads: list[list[Any]] = []
+        self.body = b""
+        self.ends: list[list[list[str]]] = []
+
+    def head(self, status: int, headers: Fields, length: int | None) -> None:
+        assert not self.body
+        self.heads.append([status, length])
+
+    def data(self, data: bytes) -> None:
+        assert len(self.heads) == 1
+        assert not self.ends
+        assert type(data) is bytes
+        self.body += data
+
+    def end(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
+        self.ends.append([[name.decode(), value.decode()] for name, value in trailers])
+
+
+def parse(case: dict[str, Any], step: int) -> tuple[Recorder, ResponseParser]:
+    recorder = Recorder()
+    parser = ResponseParser(recorder, head_request=case.get("method") == "HEAD")
+    raw = case["raw"].encode("latin-1")
+    for at in range(0, len(raw), step):
+        parser.feed(memoryview(raw)[at : at + step])
+    if case.get("closed"):
+        assert parser.eof() == ("end" in case)
+    return recorder, parser
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 10_000])
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_answer(case: dict[str, Any], step: int) -> None:
+    if "error" in case:
+        with pytest.raises(ProtocolError, match=case["error"]):
+            parse(case, step)
+        return
+    recorder, parsed = parse(case, step)
+    assert recorder.heads == [case["head"]]
+    assert recorder.body == case.get("data", "").encode()
+    assert recorder.ends == ([case["end"]] if "end" in case else [])
+    assert parsed.complete == ("end" in case)
+    assert parsed.reusable == case.get("reusable", False)
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "endless"),
+    [
+        (OK + b"X-A: ", b"a" * 1000),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n1;", b"a" * 1000),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX-A: ", b"a" * 1000),
+        (OK, b"X-A: b\r\n"),
+        (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+    ],
+)
+def test_what_is_collected_is_bounded(head: bytes, endless: bytes) -> None:
+    parsed = ResponseParser(Recorder(), head_request=False)
+    parsed.feed(memoryview(head))
+    with pytest.raises(ProtocolError, match=r"exceed|more than"):
+        for _ in range(2 * parser.MAX_HEAD_BYTES // len(endless)):
+            parsed.feed(memoryview(endless))
+
+
+def test_a_long_body_is_not_what_is_bounded() -> None:
+    recorder = Recorder()
+    parsed = ResponseParser(recorder, head_request=False)
+    parsed.feed(memoryview(OK + b"Transfer-Encoding: chunked\r\n\r\n"))
+    chunk = b"2710\r\n" + b"x" * 10_000 + b"\r\n"
+    for _ in range(100):
+        parsed.feed(memoryview(chunk))
+    assert len(recorder.body) == 1_000_000
+
+
+def test_a_fault_of_the_receiver_is_its_own() -> None:
+    class Faulty(Recorder):
+        def head(self, status: int, headers: Fields, length: int | None) -> None:
+            raise LookupError("ours")
+
+    with pytest.raises(LookupError, match="ours"):
+        ResponseParser(Faulty(), head_request=False).feed(memoryview(OK + b"\r\n"))
