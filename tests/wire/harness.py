@@ -329,5 +329,5 @@ async def reached(event: asyncio.Event) -> None:
 async def eventually(condition: Callable[[], bool]) -> None:
     """Wait until ``condition`` holds, with a limit."""
     async with asyncio.timeout(WAIT_S):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)

@@ -76,15 +76,18 @@ async def test_idle_upstream_connections_and_limits_outlive_a_reload() -> None:
 
 
 async def test_a_server_that_is_no_longer_configured_keeps_no_connections() -> None:
-    async with raw_upstream(answering(OK)) as old, raw_upstream(answering(OK)) as new:
-        async with edge(app(old.port)) as running:
-            assert (await running.ask(GET)).status == 200
-            server = running.worker._snapshot.upstreams["app"].servers[0]
-            assert server.num_idle == 1
-            await reload(running, app(new.port))
-            assert server.num_idle == 0
-            assert (await running.ask(GET)).status == 200
-            assert len(new.heads) == 1
+    async with (
+        raw_upstream(answering(OK)) as old,
+        raw_upstream(answering(OK)) as new,
+        edge(app(old.port)) as running,
+    ):
+        assert (await running.ask(GET)).status == 200
+        server = running.worker._snapshot.upstreams["app"].servers[0]
+        assert server.num_idle == 1
+        await reload(running, app(new.port))
+        assert server.num_idle == 0
+        assert (await running.ask(GET)).status == 200
+        assert len(new.heads) == 1
 
 
 async def test_a_build_that_fails_changes_nothing_and_says_every_problem() -> None:

@@ -69,7 +69,7 @@ async def test_an_unknown_name_gets_the_first_certificate() -> None:
 async def test_old_versions_are_not_spoken() -> None:
     async with edge({**app(1), "listener": TLS}, materials=MATERIALS) as running:
         context = client_context()
-        with pytest.warns(DeprecationWarning):
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
             context.maximum_version = ssl.TLSVersion.TLSv1_1
         context.set_ciphers("ALL:@SECLEVEL=0")
         with pytest.raises((ssl.SSLError, ConnectionError)):
