@@ -74,6 +74,7 @@ CATALOG: Mapping[str, CatalogModel] = {
                 "sentence_bert_config.json",
                 "tokenizer.json",
                 "1_Pooling/config.json",
+                "README.md",
             )
         },
         weights=".",

@@ -47,7 +47,7 @@ class TextAdapter:
         """The ids of one text, start and end included. Raises RequestError, 400 or 422, that names ``place``."""
         ids = self._encode_text(text, place) if isinstance(text, str) else self._frame_ids(text, place)
         if len(ids) > self.max_tokens:
-            raise _too_long(f"{place} has {len(ids)} tokens, of which at most {self.max_tokens} fit this model")
+            raise self._too_many(len(ids), place)
         return ids
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -75,6 +75,8 @@ class TextAdapter:
     def _frame_ids(self, ids: Sequence[int], place: str) -> list[int]:
         if not ids:
             raise invalid(f"{place} is an empty array of tokens; leave it out or send some", param="input")
+        if len(ids) > self.max_tokens:
+            raise self._too_many(len(ids), place)
         if (outside := next((id for id in ids if not 0 <= id < self.vocab_size), None)) is not None:
             raise invalid(
                 f"{place} has the token {outside}, outside this model's vocabulary of {self.vocab_size}; send text, or"
@@ -83,6 +85,9 @@ class TextAdapter:
             )
         framed = len(ids) >= 2 and ids[0] == self.start_id and ids[-1] == self.end_id
         return list(ids) if framed else [self.start_id, *ids, self.end_id]
+
+    def _too_many(self, num_tokens: int, place: str) -> RequestError:
+        return _too_long(f"{place} has {num_tokens} tokens, of which at most {self.max_tokens} fit this model")
 
 
 def load_text_adapter(folder: ModelFolder) -> TextAdapter:

@@ -5,6 +5,7 @@ arithmetic is in bert_graph, the container in safetensors.
 
     config.json, model.safetensors, tokenizer.json            needed
     modules.json, 1_Pooling/config.json, sentence_bert_config.json    of sentence-transformers, read where present
+    README.md                                                 its header may name the weights' license
 
 Without modules.json the model is served with mean pooling; the vectors are of length 1 in any case.
 """
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 import orjson
+import yaml
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
@@ -33,6 +35,7 @@ _WEIGHTS = "model.safetensors"
 _TOKENIZER = "tokenizer.json"
 _JSON_LIMIT_BYTES = 64 << 20
 _MOST_LAYERS = 1000
+_CARD_LIMIT_CHARACTERS = 1 << 20
 
 
 def is_bert_folder(path: Path) -> bool:
@@ -66,12 +69,15 @@ def import_bert(
         raise ModelError(f"{file}: is missing; only weights in one safetensors file are read, never pickles or shards")
     weights = _named_as_encoder(file, TensorFile(file), shape)
     progress("hash", 0, 1)
+    origin = Source(file=file.name, sha256=model_folder.sha256(file))
+    progress("hash", 1, 1)
     manifest = Manifest(
         name=name or destination.name,
         kind="embedding",
         architecture="bert",
+        license=_read_license(source / "README.md"),
         created=model_folder.created_now(),
-        source=Source(file=file.name, sha256=model_folder.sha256(file)),
+        source=origin,
         embedding=EmbeddingFacts(dimensions=shape.hidden, max_tokens=max_tokens, pad_id=pad_id),
         tokenizer=tokenizer,
     )
@@ -153,6 +159,18 @@ def _read_tokenizer(path: Path, vocab_size: int) -> TokenizerFacts:
         raise ModelError(f"{path}: has ids beyond the model's {vocab_size} words; it belongs to another model")
     special = {token.content: id for id, token in sorted(tokenizer.get_added_tokens_decoder().items()) if token.special}
     return TokenizerFacts(kind="tokenizers", file=_TOKENIZER, special=special)
+
+
+def _read_license(path: Path) -> str | None:
+    """The license in the YAML header of a model card; None when there is no card, or none that says."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            card = file.read(_CARD_LIMIT_CHARACTERS)
+        header = yaml.safe_load(card.split("---\n", 2)[1]) if card.startswith("---\n") else None
+    except (OSError, yaml.YAMLError):
+        return None
+    found = header.get("license") if isinstance(header, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def _named_as_encoder(path: Path, tensors: TensorFile, shape: bert_graph.BertShape) -> dict[str, NDArray[np.float32]]:

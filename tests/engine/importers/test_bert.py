@@ -52,12 +52,21 @@ def test_M05_padding_and_neighbours_change_nothing(encoder: Encoder) -> None:
 def test_folder_says_what_the_model_is(tmp_path: Path) -> None:
     source = write_bert_folder(tmp_path / "source")
     (source / "sentence_bert_config.json").write_text('{"max_seq_length": 20}')
+    (source / "README.md").write_text("---\nlicense: apache-2.0\ntags: [a]\n---\n# Tiny\n")
     import_bert(source, tmp_path / "tiny", name="tiny")
     manifest = model_folder.read(tmp_path / "tiny").manifest
     assert manifest.kind == "embedding"
     assert manifest.embedding is not None
     assert (manifest.embedding.dimensions, manifest.embedding.max_tokens) == (16, 20)
     assert manifest.tokenizer.special["[SEP]"] == 3
+    assert manifest.license == "apache-2.0"
+
+
+@pytest.mark.parametrize("card", ["", "# Tiny", "---\nlicense: [", "---\n- license\n---\n", "---\nlicense: 1\n---\n"])
+def test_a_card_that_names_no_license_is_no_obstacle(tmp_path: Path, card: str) -> None:
+    source = write_bert_folder(tmp_path / "source")
+    (source / "README.md").write_text(card)
+    assert import_bert(source, tmp_path / "tiny").manifest.license is None
 
 
 def test_names_may_begin_with_bert(tmp_path: Path) -> None:
