@@ -23,12 +23,12 @@ install_system() {
     install_state
     install_units
     start_service
-    print_hand_out
+    print_places
 }
 
 install_program() {
     local python extra build=$program/build
-    python=$(find_python)
+    python=$(system_python)
     extra=$(runtime_extra)
     step mkdir -p "$program" "${command_link%/*}"
     make_venv "$python" "$venv"
@@ -39,6 +39,15 @@ install_program() {
     install_packages "$venv" "$extra" --upgrade "${build}[$extra]"
     step rm -rf "$build"
     step ln -sfn "$venv/bin/headrace" "$command_link"
+}
+
+# The service runs under its own account, which cannot see an interpreter in somebody's home directory.
+system_python() {
+    if [ -n "$account" ]; then
+        PATH=/usr/local/bin:/usr/bin:/bin find_python
+    else
+        find_python
+    fi
 }
 
 install_account() {
@@ -68,9 +77,12 @@ install_state() {
     if [ -n "$account" ]; then
         step chown -R "root:$account" "$etc"
         step chmod -R u=rwX,g=rX,o= "$etc"
+        step chmod 600 "$etc/tls/ca.key" # the service never needs it
         step chown -R "$account:$account" "$var"
+        step runuser -u "$account" -- "$venv/bin/headrace" check -c "$etc/headrace.yaml"
+    else
+        step "$venv/bin/headrace" check -c "$etc/headrace.yaml"
     fi
-    step "$venv/bin/headrace" check -c "$etc/headrace.yaml"
 }
 
 host_names() {
@@ -101,10 +113,9 @@ start_service() {
     fi
 }
 
-print_hand_out() {
+print_places() {
     say "configuration: $etc/headrace.yaml   models: $var/models"
-    say "clients must trust this box's CA. Hand out $etc/tls/ca.pem (it is no secret; ca.key is), then for example:"
-    say "  curl --cacert ca.pem -H 'Authorization: Bearer KEY' https://$(hostname)/v1/models"
+    say "try it: curl --cacert $etc/tls/ca.pem -H 'Authorization: Bearer KEY' https://$(hostname)/v1/models"
 }
 
 uninstall_system() {
@@ -114,6 +125,7 @@ uninstall_system() {
     fi
     step rm -f "$units"/headrace.service "$units"/headrace.socket "$command_link"
     step rm -rf "$venv"
+    [ -n "$prefix" ] || step rmdir --ignore-fail-on-non-empty "$program"
     systemd_runs && step systemctl daemon-reload
     if [ -n "$purge" ]; then
         step rm -rf "$etc" "$var"
