@@ -84,8 +84,6 @@ async def _speak_openai(request: web.Request, handler: Handler) -> web.StreamRes
         return _refusal(RequestError(Kind.METHOD, f"use {allowed} here"), Allow=allowed)
     except web.HTTPNotFound:
         return _refusal(RequestError(Kind.NOT_FOUND, "there is nothing at this path; see /v1/models"))
-    except ConnectionError:
-        raise
     except Exception:
         _log.exception("%s %s failed", request.method, request.path)
         return _refusal(RequestError(Kind.FAILED, "the request failed inside the engine; its log says why"))
