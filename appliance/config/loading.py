@@ -120,6 +120,9 @@ def _check_appliance(config: HeadraceConfig, proxy: ProxyConfig, runtime_dir: Pa
     if len(os.fsencode(runtime_dir)) > MAX_RUNTIME_DIR_BYTES:
         message = f"{runtime_dir} is too long for sockets inside it; expected {MAX_RUNTIME_DIR_BYTES} bytes at most"
         findings.append((("runtime_dir",), message))
+    if config.admin.address in [listener.address for listener in config.listeners]:
+        message = f"{config.admin.address} is a listener's address, too; expected one of its own"
+        findings.append((("admin", "address"), message))
     return findings
 
 

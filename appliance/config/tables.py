@@ -45,7 +45,7 @@ class Secret(Table):
 
 
 class Admin(Table):
-    address: Address | None = "127.0.0.1:9180"  # /metrics and /health, loopback only; null: none
+    address: Address | None = "127.0.0.1:9180"  # /metrics and /healthz, loopback only; null: none
 
 
 class Log(Table):

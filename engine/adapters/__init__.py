@@ -1,0 +1,1 @@
+"""Between bytes and tensors: one adapter, one kind of input."""

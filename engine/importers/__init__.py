@@ -1,0 +1,1 @@
+"""From a model on disk, as others publish it, to a model folder."""

@@ -52,6 +52,7 @@ def import_gguf(
     with model_folder.staged(destination) as directory:
         progress("hash", 0, 1)
         origin = Source(file=source.name, sha256=model_folder.sha256(source))
+        progress("hash", 1, 1)
         with WeightsFile(directory / model_folder.WEIGHTS) as weights:
             graph = _Importer(file, weights, progress).graph()
         onnx.save(graph, directory / model_folder.GRAPH)

@@ -61,6 +61,10 @@ APP = LISTENER + "upstreams: {app: {servers: ['http://a:1']}}\n"
             "2:18: admin.address: 0.0.0.0:9180 is reachable from outside; expected a loopback address",
         ),
         (
+            "admin: {address: 127.0.0.1:8080}",
+            "2:18: admin.address: 127.0.0.1:8080 is a listener's address, too; expected one of its own",
+        ),
+        (
             "routes: [{to: ap}]\nupstreams: {app: {servers: ['http://a']}}",
             "2:15: routes[0].to: there is no upstream named 'ap'; did you mean 'app'?",
         ),

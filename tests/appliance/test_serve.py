@@ -199,8 +199,8 @@ async def test_the_admin_address_of_a_listener_is_refused(served: Served, upstre
     served.admin_port = served.port
     served.write(upstream)
     await served.spawn()
-    assert await served.wait() == 73
-    assert f"admin.address: 127.0.0.1:{served.port} belongs to a listener" in served.log
+    assert await served.wait() == 78
+    assert f"admin.address: 127.0.0.1:{served.port} is a listener's address" in served.log
 
 
 async def test_a_missing_file_is_a_clear_error(served: Served) -> None:
