@@ -103,7 +103,13 @@ start_service() {
     if systemd_runs; then
         step systemctl daemon-reload
         step systemctl enable headrace.socket headrace.service
-        step systemctl restart headrace.service
+        # A socket unit cannot be started under a running service; at an upgrade it holds the ports already.
+        if ! systemctl is-active --quiet headrace.service; then
+            step systemctl start headrace.socket ||
+                fail "port 80 or 443 is taken: free it and run this again, or change the listeners in" \
+                    "$etc/headrace.yaml, then systemctl disable headrace.socket and systemctl start headrace.service"
+        fi
+        step systemctl restart headrace.service || fail "it does not start: journalctl -u headrace says why"
     elif [ -n "$prefix" ]; then
         say "units are in $units and not enabled, because --prefix touches nothing outside. Start it by hand with:"
         say "  $venv/bin/headrace serve -c $etc/headrace.yaml"
