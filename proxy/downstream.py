@@ -66,11 +66,10 @@ def require_c_parser() -> None:
         raise RuntimeError("aiohttp's C parser is not loaded; reinstall aiohttp with its extension modules")
 
 
-def _is_canonical(message: RawRequestMessage, seen: bytes, *, first: bool) -> bool:
-    """Whether the request line stands in the bytes seen as it would be written from the message."""
-    line = f"{message.method} {message.path} HTTP/{message.version.major}.{message.version.minor}\r\n"
-    raw = line.encode("utf-8", "surrogateescape")
-    return seen.startswith(raw) if first else raw in seen
+def _begins_canonically(data: bytes) -> bool:
+    """Whether the first line is METHOD SP TARGET SP "HTTP/" and a version (RFC 9112 §3)."""
+    line = data[: data.find(b"\r\n")]
+    return line.count(b" ") == 2 and line[-9:-3] == b" HTTP/"
 
 
 class EdgeServer(web.Server):
@@ -284,25 +283,24 @@ class ClientConnection(RequestHandler):
     def _examine(self, data: bytes, first: int) -> None:
         """Turn parser errors, and request lines that llhttp let pass, into refusals.
 
-        llhttp does not tell RTSP from HTTP, nor one space from two, so the line is compared with the bytes that came.
-        Behind a request under way they may have come earlier: such a line is taken as parsed, and re-made like any.
+        llhttp does not tell RTSP from HTTP, nor one space from two, so the line is looked at in the bytes that came.
+        That of a pipelined request is not known to stand there: it is taken as parsed, and re-made like any.
         """
-        whole = not self._busy and not first
-        seen = (self._half_head + data).lstrip(b"\r\n") if whole else b""
-        self._half_head = b""
-        self._head_began_at = 0.0
-        for index in range(first, len(self._messages)):
-            message = self._messages[index][0]
-            if isinstance(message, _ErrInfo):
-                refusal = self._explain(message.exc)
-            elif whole and not _is_canonical(message, seen, first=index == 0):
-                refusal = Refusal(Kind.BAD_REQUEST, "the request line is not METHOD, TARGET and HTTP version")
-            else:
-                continue
-            while len(self._messages) > index:
-                self._messages.pop()
+        messages = self._messages
+        if self._head_began_at:
+            data = self._half_head + data
+            self._half_head = b""
+            self._head_began_at = 0.0
+        refusal: Refusal | None = None
+        last = messages[-1][0]
+        if isinstance(last, _ErrInfo):  # the parser stops at an error
+            messages.pop()
+            refusal = self._explain(last.exc)
+        if not first and not self._busy and messages and not _begins_canonically(data.lstrip(b"\r\n")):
+            refusal = Refusal(Kind.BAD_REQUEST, "the request line is not METHOD, TARGET and HTTP version")
+            messages.clear()
+        if refusal is not None:
             self.refuse(refusal)
-            return
 
     def _explain(self, error: BaseException) -> Refusal:
         limits = self.server.limits

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from proxy.route import Route
@@ -61,8 +61,7 @@ class Ending(Enum):
     INTERNAL = "internal"  # a fault of ours
 
 
-@dataclass(slots=True, frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What settle is told. status: as sent (or 499, or what would have been sent)."""
 
     ending: Ending

@@ -35,6 +35,10 @@ _NOT_FORWARDED = HOP_BY_HOP | {b"host", b"expect", b"http2-settings"}
 _FORWARDING = frozenset({b"forwarded", b"x-real-ip", b"true-client-ip", b"x-client-ip", b"x-cluster-client-ip"})
 
 
+#: Values of Connection that name no field that is not of one hop anyway.
+_PLAIN_CONNECTION = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
+
+
 class _Class(IntEnum):
     END_TO_END = 0
     HOP = 1
@@ -94,10 +98,14 @@ def upstream_request_headers(x: Exchange) -> list[tuple[bytes, bytes]]:
 
 def response_headers(raw: RawHeaders) -> list[tuple[bytes, bytes]]:
     """The fields of an upstream's answer that go on to the client, in order, repeated ones (Set-Cookie) kept."""
-    kept = [field for field in raw if field[0].lower() not in HOP_BY_HOP]
-    if len(kept) != len(raw):
-        connection = [value for name, value in raw if name.lower() == b"connection"]
-        if connection:
-            named = _tokens(connection)
-            kept = [field for field in kept if field[0].lower() not in named]
+    kept: list[tuple[bytes, bytes]] = []
+    named: set[bytes] = set()
+    for field in raw:
+        name = field[0].lower()
+        if name not in HOP_BY_HOP:
+            kept.append(field)
+        elif name == b"connection" and field[1] not in _PLAIN_CONNECTION:
+            named |= _tokens((field[1],))
+    if named:
+        kept = [field for field in kept if field[0].lower() not in named]
     return kept

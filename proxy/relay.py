@@ -82,7 +82,7 @@ class Relay:
 
     # The upstream's side
 
-    def head(self, status: int, headers: Fields, length: int | None) -> None:
+    def head(self, status: int, headers: Fields, length: int | None, dated: bool) -> None:
         now = time.monotonic()
         x = self._x
         x.first_byte_at = now
@@ -90,7 +90,7 @@ class Relay:
         self.status = status
         self._permit.answered(now)
         head = Head(status, response_headers(headers), length)
-        if head.get(b"date") is None:  # RFC 9110 §6.6.1
+        if not dated:  # RFC 9110 §6.6.1
             head.headers.append((b"Date", formatdate(usegmt=True).encode()))
         self._chain.respond(x, head, now)
         if self._is_local:

@@ -116,8 +116,9 @@ class Sink:
         elif framing == _LENGTH:
             self._left -= len(data)
         if self._pending:
-            self._write(data)
-        elif (transport := self._client.transport) is not None:
+            data = self._pending + data
+            self._pending = b""
+        if (transport := self._client.transport) is not None:
             transport.write(data)
 
     def flush(self) -> None:

@@ -8,6 +8,7 @@ control channel or of signals: the appliance's child calls the methods.
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import time
 from collections.abc import Mapping
@@ -92,6 +93,7 @@ class ProxyWorker:
             for server in _servers(before) - _servers(snapshot):
                 server.close()
         if self._sweep_handle is None:
+            _calm_collector()
             self._schedule_sweep()
 
     def discard(self, snapshot: Snapshot) -> None:
@@ -223,6 +225,14 @@ class ProxyWorker:
         self._metrics.relays.set(len(self._relays))
         self._log.flush()
         self._schedule_sweep()
+
+
+def _calm_collector() -> None:
+    """Keep the cycle collector off the data path, which makes no cycles: at its defaults it takes a sixth of the time,
+    walking objects that requests under way will free by themselves, and what the process keeps for good."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def _servers(snapshot: Snapshot) -> set[Server]:

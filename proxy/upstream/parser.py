@@ -20,7 +20,7 @@ import httptools
 MAX_HEAD_BYTES = 131072
 MAX_HEADERS = 256
 MAX_INTERIM = 16
-_FRAMING = frozenset((b"content-length", b"transfer-encoding"))
+_READ = frozenset((b"content-length", b"transfer-encoding", b"date"))
 _VERSIONS = frozenset(("1.1", "1.0"))
 _PARSED, _LENGTH, _UNTIL_CLOSE = range(3)
 
@@ -34,8 +34,8 @@ class ProtocolError(Exception):
 class Receiver(Protocol):
     """Who takes the answer. ``end`` comes exactly once and last, unless the answer breaks off."""
 
-    def head(self, status: int, headers: Fields, length: int | None) -> None:
-        """The final head; length: of the body, None if only its end will tell."""
+    def head(self, status: int, headers: Fields, length: int | None, dated: bool) -> None:
+        """The final head; length: of the body, None if only its end will tell; dated: it has a Date."""
 
     def data(self, data: bytes) -> None:
         """A piece of the body, its transfer coding removed."""
@@ -140,11 +140,11 @@ class ResponseParser:
             self._note_interim(status)
             return
         self._interim = False
-        length, chunked = _framing(fields)
+        length, chunked, dated = _framing(fields)
         self._keep_alive = parser.should_keep_alive()
         self._quiet_bytes = 0
         if self._head_request or status == 204 or status == 304:
-            self._receiver.head(status, fields, length if self._head_request else None)
+            self._receiver.head(status, fields, length if self._head_request else None, dated)
             self._finish(())
             return
         if length is not None:
@@ -152,7 +152,7 @@ class ResponseParser:
         elif not chunked:
             self._mode = _UNTIL_CLOSE
             self._keep_alive = False
-        self._receiver.head(status, fields, length)
+        self._receiver.head(status, fields, length, dated)
         if length:
             self._mode = _LENGTH
 
@@ -180,15 +180,17 @@ class ResponseParser:
             self._finish(self._fields)
 
 
-def _framing(fields: Fields) -> tuple[int | None, bool]:
-    """(length, chunked) as the fields say; llhttp has refused what contradicts itself, except unknown codings."""
+def _framing(fields: Fields) -> tuple[int | None, bool, bool]:
+    """(length, chunked, dated) as the fields say; llhttp has refused what contradicts itself, but for codings."""
     length: int | None = None
-    chunked = False
+    chunked = dated = False
     for name, value in fields:
         lowered = name.lower()
-        if lowered not in _FRAMING:
+        if lowered not in _READ:
             continue
-        if lowered == b"transfer-encoding":
+        if lowered == b"date":
+            dated = True
+        elif lowered == b"transfer-encoding":
             if chunked or value.strip(b" \t").lower() != b"chunked":
                 raise ProtocolError("the answer has a transfer coding other than chunked")
             chunked = True
@@ -198,4 +200,4 @@ def _framing(fields: Fields) -> tuple[int | None, bool]:
             length = int(value)
     if chunked and length is not None:
         raise ProtocolError("the answer has Content-Length and Transfer-Encoding")
-    return length, chunked
+    return length, chunked, dated

@@ -24,7 +24,7 @@ class Recorder:
         self.body = b""
         self.ends: list[list[list[str]]] = []
 
-    def head(self, status: int, headers: Fields, length: int | None) -> None:
+    def head(self, status: int, headers: Fields, length: int | None, dated: bool) -> None:
         assert not self.body
         self.heads.append([status, length])
 
@@ -102,7 +102,7 @@ def test_a_long_body_is_not_what_is_bounded() -> None:
 
 def test_a_fault_of_the_receiver_is_its_own() -> None:
     class Faulty(Recorder):
-        def head(self, status: int, headers: Fields, length: int | None) -> None:
+        def head(self, status: int, headers: Fields, length: int | None, dated: bool) -> None:
             raise LookupError("ours")
 
     with pytest.raises(LookupError, match="ours"):
