@@ -90,7 +90,10 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Close at once: the upstream shall stop working on what was asked."""
-        self._exchanger = self._parser = None
+        self._exchanger = None
+        if self._parser is not None:
+            self._parser.close()
+            self._parser = None
         if self.transport is not None:
             self.transport.abort()
 
@@ -158,6 +161,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._parser = self._exchanger = None
         if parser is None or exchanger is None or parser.complete:
             return
+        parser.close()
         how = "was reset" if isinstance(exc, ConnectionError) else "closed"
         if self._heard:
             exchanger.failed(Failure.BROKE_OFF, f"the connection {how} in the middle of the answer")
