@@ -7,6 +7,8 @@ through ``States``. Every problem is collected and told at once.
 
 from __future__ import annotations
 
+import os
+import random
 import socket
 import ssl
 from collections.abc import Callable, Iterable
@@ -23,6 +25,8 @@ from proxy.route import Route, Router
 from proxy.tls import server_context
 from proxy.upstream.breaker import Event, State
 from proxy.upstream.upstream import Upstream, build_engine, build_upstream
+
+_ids = random.Random(os.urandom(32))  # noqa: S311 - nothing depends on their not being guessed
 
 
 class BuildError(Exception):
@@ -94,6 +98,11 @@ def build_snapshot(
     )
 
 
+def draw_hex(num_bytes: int) -> str:
+    """Random hexadecimal digits for ids, two a byte: unique, not secret, and without a system call per request."""
+    return f"{_ids.getrandbits(8 * num_bytes):0{2 * num_bytes}x}"
+
+
 class _Build:
     """One build under way; what cannot be used is noted in ``problems`` and left out."""
 
@@ -109,7 +118,7 @@ class _Build:
 
     def env(self, route: str) -> PolicyEnv:
         """What the policies of a route are built with."""
-        return PolicyEnv(route, self._config.limits, self._materials, self.states, self._cells, self._emit)
+        return PolicyEnv(route, self._config.limits, self._materials, self.states, self._cells, self._emit, draw_hex)
 
     def upstreams(self) -> dict[str, Upstream]:
         config = self._config

@@ -149,7 +149,7 @@ class ClientConnection(RequestHandler):
                 self._busy = True
                 self._raw_bytes = 0
                 self._stalled_since = 0.0
-                self._chunked = bool(getattr(message, "chunked", False))
+                self._chunked = payload is not EMPTY_PAYLOAD and bool(message.chunked)
                 again = await self.server.serve(self, message, body)
                 self._busy = False
                 self._served = True

@@ -28,6 +28,7 @@ from proxy.upload import TooLarge, Upload
 from proxy.upstream import breaker, pool, retry
 from proxy.upstream.connections import ConnectFailed, Server
 from proxy.upstream.retry import Failure
+from proxy.upstream.transport import UpstreamConnection
 from proxy.upstream.upstream import ENGINE_RETRY_AFTER_S, Upstream
 
 _draw = random.random
@@ -47,8 +48,8 @@ class End:
 class Forward:
     """One request's way to its upstream. ``relays``: those under way in this worker, for its sweep."""
 
-    __slots__ = ("_body", "_client", "_expects_continue", "_relays", "_retry", "_route", "_sink", "_timeouts",
-                 "_upload", "_upstream", "_x")  # fmt: skip
+    __slots__ = ("_client", "_expects_continue", "_relays", "_retry", "_route", "_sink", "_timeouts",
+                 "_tried", "_upload", "_upstream", "_wants_fresh", "_x")  # fmt: skip
 
     def __init__(
         self,
@@ -67,87 +68,77 @@ class Forward:
         self._upstream = upstream
         self._client = client
         self._sink = sink
-        self._body = body
         self._relays = relays
         self._expects_continue = expects_continue
         self._timeouts: Timeouts = route.config.timeouts or upstream.timeouts
         self._retry: Retry = route.config.retry or upstream.retry
         self._upload = Upload(x, body, holds=self._may_repeat()) if x.has_body else None
+        self._tried: set[str] = set()
+        self._wants_fresh = False
 
     async def run(self) -> End:
         """Forward; the answer has been sent, or is in ``reply``. Cancelled when the client leaves."""
-        x, upstream = self._x, self._upstream
-        now = time.monotonic()
-        x.upstream = upstream.name
+        upstream = self._upstream
+        self._x.upstream = upstream.name
         if upstream.engine.down is not None:
             return self._engine_down(upstream.engine.down)
+        now = time.monotonic()
         permit = upstream.breaker.admit(now)
         if isinstance(permit, breaker.Refused):
             return self._breaker_open(permit)
         upstream.budget.request(now)
         ok: bool | None = None
         try:
-            end = await self._attempts(permit)
+            end = await self._attempt(permit)
+            while (delay_s := self._decide(end)) is not None:
+                if delay_s:
+                    await asyncio.sleep(delay_s)
+                end = await self._attempt(permit)
             ok = _counts_as(end)
         finally:
             permit.settle(ok, time.monotonic())
-        if end.ending is Ending.UPSTREAM_FAILED and end.reply is None:
+        if end.ending is Ending.UPSTREAM_FAILED:
             end.reply = self._word_failure(end)
             end.status = end.reply.status
         return end
 
-    async def _attempts(self, permit: breaker.Permit) -> End:
+    async def _attempt(self, permit: breaker.Permit) -> End:
+        """Ask one server; which ones have failed this request before is known from earlier attempts."""
         x, upstream = self._x, self._upstream
-        tried: set[str] = set()
-        fresh = False
-        while True:
-            now = time.monotonic()
-            state = pool.choose(upstream.states, now, _draw(), tried) or pool.choose(upstream.states, now, _draw())
-            assert state is not None  # an upstream has a server
-            x.attempts += 1
-            x.server = state.name
-            state.started()
-            ok: bool | None = None
-            try:
-                end = await self._attempt(upstream.server(state), permit, fresh=fresh)
-                ok = _server_worked(end)
-            finally:
-                state.finished(ok, time.monotonic())
-            if end.ending is not Ending.UPSTREAM_FAILED or end.failure is None:
-                return end
-            delay_s = self._decide(end.failure)
-            if delay_s is None:
-                return end
-            fresh = end.failure is Failure.STALE  # that server may be as good as ever, its other connections as old
-            if not fresh:
-                tried.add(state.name)
-            if delay_s:
-                await asyncio.sleep(delay_s)
-
-    async def _attempt(self, server: Server, permit: breaker.Permit, *, fresh: bool) -> End:
-        x = self._x
-        connection = None if fresh else server.take()
-        if connection is None:
-            try:
+        now = time.monotonic()
+        state = pool.choose(upstream.states, now, _draw(), self._tried) or pool.choose(upstream.states, now, _draw())
+        assert state is not None  # an upstream has a server
+        x.attempts += 1
+        x.server = state.name
+        state.started()
+        ok: bool | None = None
+        try:
+            server = upstream.server(state)
+            connection = None if self._wants_fresh else server.take()
+            if connection is None:
                 connection = await server.connect(self._timeouts.connect)
-            except ConnectFailed as error:
-                return End(Ending.UPSTREAM_FAILED, 502, str(error), failure=Failure.CONNECT)
+            end = await self._exchange(server, connection, permit)
+            ok = _server_worked(end)
+        except ConnectFailed as error:
+            ok = False
+            end = End(Ending.UPSTREAM_FAILED, 502, str(error), failure=Failure.CONNECT)
+        finally:
+            state.finished(ok, time.monotonic())
+        # After a stale connection that server may be as good as ever, but its other connections are as old.
+        self._wants_fresh = end.failure is Failure.STALE
+        if end.failure is not None and not self._wants_fresh:
+            self._tried.add(state.name)
+        return end
+
+    async def _exchange(self, server: Server, connection: UpstreamConnection, permit: breaker.Permit) -> End:
+        """Send the request on a connection and wait until its answer has gone to the client, or never will."""
+        x, client, upload = self._x, self._client, self._upload
         x.connected_at = time.monotonic()
-        relay = Relay(
-            x,
-            self._route.chain,
-            self._client,
-            self._sink,
-            connection,
-            self._timeouts,
-            permit,
-            is_local=self._upstream.is_local,
-        )
-        self._client.watcher = relay
+        relay = Relay(x, self._route.chain, client, self._sink, connection, self._timeouts, permit)
+        client.watcher = relay
         self._relays.add(relay)
         try:
             head = request_head(x, self._upstream)
-            upload = self._upload
             if upload is None:
                 connection.request(head, relay, head_request=x.method == "HEAD")
                 await relay.finished
@@ -158,21 +149,17 @@ class Forward:
                 connection.request(head, relay, head_request=False)
                 await self._upload_and_wait(upload, relay)
         except (BodyBroken, TooLarge) as error:
-            assert self._upload is not None
-            ending, reply = self._upload.refused(error)
+            assert upload is not None
+            ending, reply = upload.refused(error)
             return End(ending, reply.status, "request body", reply)
         finally:
-            self._client.watcher = None
+            client.watcher = None
             self._relays.discard(relay)
             if relay.ending is Ending.COMPLETE and not relay.uploading:
                 server.give_back(connection)
             else:
                 connection.abort()
-        assert relay.ending is not None
-        status = relay.reply.status if relay.reply is not None else relay.status
-        if relay.ending is Ending.CLIENT_GONE:
-            status = 499
-        return End(relay.ending, status, relay.reason, relay.reply, relay.failure)
+        return End(relay.ending or Ending.INTERNAL, relay.status, relay.reason, relay.reply, relay.failure)
 
     async def _upload_and_wait(self, upload: Upload, relay: Relay) -> None:
         """Send the body while waiting for the answer, which may come first: then the rest is not sent."""
@@ -188,15 +175,18 @@ class Forward:
     def _may_repeat(self) -> bool:
         return self._upstream.is_local or self._x.method in retry.IDEMPOTENT
 
-    def _decide(self, failure: Failure) -> float | None:
+    def _decide(self, end: End) -> float | None:
+        """Seconds until another attempt, or None: this was the last."""
+        if end.ending is not Ending.UPSTREAM_FAILED or end.failure is None:
+            return None
         return retry.decide(
             self._retry,
             self._upstream.budget,
             attempt=self._x.attempts,
             method=self._x.method,
-            sent=failure is not Failure.CONNECT,
+            sent=end.failure is not Failure.CONNECT,
             replayable=self._upload is None or self._upload.replayable,
-            failure=failure,
+            failure=end.failure,
             draw=_draw(),
             now=time.monotonic(),
             idempotent=self._upstream.is_local,

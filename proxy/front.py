@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from email.utils import formatdate
+from typing import Any
 
 from aiohttp.http_parser import RawRequestMessage
 from multidict import CIMultiDict
@@ -40,14 +41,14 @@ class Front:
         self._snapshot = snapshot
         self._relays = relays
 
-    async def serve(
+    def serve(
         self, client: ClientConnection, message: RawRequestMessage | gate.Refusal, body: RequestBody
-    ) -> bool:
-        """Answer one message; True if the connection may take another."""
+    ) -> Coroutine[Any, Any, bool]:
+        """Read one message; awaited, answer it: True if the connection may take another."""
         started_at = time.monotonic()
         snapshot = self._snapshot()
         if isinstance(message, gate.Refusal):
-            return await self._refuse(_blank(client, started_at), client, snapshot, message)
+            return self._refuse(_blank(client, started_at), client, snapshot, message)
         version = message.version
         try:
             facts = gate.check(
@@ -60,7 +61,7 @@ class Front:
         except gate.Refused as refused:
             x = _blank(client, started_at)
             x.method, x.target, x.fields, x.headers = message.method, message.path, message.headers, message.raw_headers
-            return await self._refuse(x, client, snapshot, refused.refusal)
+            return self._refuse(x, client, snapshot, refused.refusal)
         x = Exchange(
             message.method,
             message.path,
@@ -91,7 +92,7 @@ class Front:
             forward = Forward(
                 x, route, upstream, client, sink, body, self._relays, expects_continue=facts.expects_continue
             )
-        return await self._answer(x, chain, snapshot, sink, forward)
+        return self._answer(x, chain, snapshot, sink, forward)
 
     async def _answer(
         self,
@@ -137,12 +138,14 @@ class Front:
             log.exception("a policy failed to settle")
         snapshot.metrics_of(x.route).count(x, outcome, now)
 
-    async def _refuse(self, x: Exchange, client: ClientConnection, snapshot: Snapshot, refusal: gate.Refusal) -> bool:
+    def _refuse(
+        self, x: Exchange, client: ClientConnection, snapshot: Snapshot, refusal: gate.Refusal
+    ) -> Coroutine[Any, Any, bool]:
         """Answer what cannot be served, and close: how the rest of the connection is framed is not known."""
         sink = Sink(client, x.method, (1, 1), wants_more=False)
         client.sink = sink
         reply = refuse(x, refusal.kind, refusal.message, close=True)
-        return await self._answer(x, snapshot.unrouted, snapshot, sink, None, reply)
+        return self._answer(x, snapshot.unrouted, snapshot, sink, None, reply)
 
     def _redirect(self, x: Exchange) -> Reply | None:
         port = self.plan.redirect_port

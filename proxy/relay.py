@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from email.utils import formatdate
 
 import orjson
 
 from proxy.chain import Chain
 from proxy.config import Timeouts
+from proxy.config_routes import ENGINE
 from proxy.downstream import ClientConnection
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head, Reply
@@ -41,8 +41,8 @@ class Relay:
     """``ending`` is None until ``finished``. After UPSTREAM_FAILED nothing was sent to the client and ``failure`` says
     why; after CLIENT_ERROR and REFUSED ``reply`` is still to be sent, if it is there."""
 
-    __slots__ = ("_chain", "_client", "_connection", "_is_local", "_permit", "_sink", "_tail", "_timeouts",
-                 "_watches_events", "_x", "answered", "ending", "failure", "finished", "reason", "reply", "status",
+    __slots__ = ("_chain", "_client", "_connection", "_permit", "_sink", "_tail", "_timeouts",
+                 "_x", "answered", "data", "ending", "failure", "finished", "reason", "reply", "status",
                  "uploading")  # fmt: skip
 
     def __init__(
@@ -54,8 +54,6 @@ class Relay:
         connection: UpstreamConnection,
         timeouts: Timeouts,
         permit: Permit,
-        *,
-        is_local: bool,
     ) -> None:
         self._x = x
         self._chain = chain
@@ -64,9 +62,8 @@ class Relay:
         self._connection = connection
         self._timeouts = timeouts
         self._permit = permit
-        self._is_local = is_local
-        self._watches_events = False
-        self._tail = b"\n\n"
+        self._tail: bytes | None = None  # the last bytes of a stream of our engine's events
+        self.data: Callable[[bytes], None] = sink.data  # nothing stands between a chunk and the client
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.answered = False
         self.uploading = False
@@ -83,7 +80,7 @@ class Relay:
     # The upstream's side
 
     def head(self, status: int, headers: Fields, length: int | None, dated: bool) -> None:
-        now = time.monotonic()
+        now = self._connection.heard_at
         x = self._x
         x.first_byte_at = now
         self.answered = True
@@ -93,16 +90,16 @@ class Relay:
         if not dated:  # RFC 9110 §6.6.1
             head.headers.append((b"Date", formatdate(usegmt=True).encode()))
         self._chain.respond(x, head, now)
-        if self._is_local:
-            self._watches_events = (head.get(b"content-type") or b"").lower().startswith(b"text/event-stream")
+        if x.upstream == ENGINE and (head.get(b"content-type") or b"").startswith(b"text/event-stream"):
+            self._tail = b"\n\n"
+            self.data = self._pass_events
         self._sink.begin(head)
         if self._client.writing_paused:  # by an earlier answer: there will be no second signal
             self._connection.pause_reading()
 
-    def data(self, data: bytes) -> None:
+    def _pass_events(self, data: bytes) -> None:
         self._sink.data(data)
-        if self._watches_events:
-            self._tail = (self._tail + data[-4:])[-4:]
+        self._tail = ((self._tail or b"") + data[-4:])[-4:]
 
     def end(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
         self._sink.end(trailers)
@@ -118,7 +115,7 @@ class Relay:
         if self._sink.retract():
             self._finish(Ending.UPSTREAM_FAILED)
             return
-        self._sink.abort(self._last_event() if self._watches_events else b"")
+        self._sink.abort(_last_event(self._tail) if self._tail is not None else b"")
         self._finish(Ending.UPSTREAM_ABORTED)
 
     def broke(self, error: Exception) -> None:
@@ -139,6 +136,7 @@ class Relay:
     def gone(self) -> None:
         """The client left: the upstream stops now, whatever it is doing."""
         self._connection.abort()
+        self.status = 499
         self._finish(Ending.CLIENT_GONE)
 
     def refuse_body(self, ending: Ending, reply: Reply) -> None:
@@ -172,7 +170,7 @@ class Relay:
             return
         self.reason = reason
         if self._sink.retract():
-            self.reply = reply
+            self.reply, self.status = reply, reply.status
         else:
             self._sink.abort()
         self._finish(ending)
@@ -182,10 +180,12 @@ class Relay:
             self.ending = ending
             self.finished.set_result(None)
 
-    def _last_event(self) -> bytes:
-        blank = b""
-        if not self._tail.endswith((b"\n\n", b"\r\r", b"\r\n\r\n")):
-            blank = b"\n" if self._tail.endswith(b"\n") else b"\n\n"
-        row = Kind.ENGINE_DOWN.value
-        error = {"message": _ENGINE_LOST, "type": row.type, "param": None, "code": row.code}
-        return blank + b"data: " + orjson.dumps({"error": error}) + b"\n\n"
+
+def _last_event(tail: bytes) -> bytes:
+    """An event that says why no other will come, behind whatever ended in ``tail``."""
+    blank = b""
+    if not tail.endswith((b"\n\n", b"\r\r", b"\r\n\r\n")):
+        blank = b"\n" if tail.endswith(b"\n") else b"\n\n"
+    row = Kind.ENGINE_DOWN.value
+    error = {"message": _ENGINE_LOST, "type": row.type, "param": None, "code": row.code}
+    return blank + b"data: " + orjson.dumps({"error": error}) + b"\n\n"

@@ -18,14 +18,13 @@ from typing import Any
 from proxy.build import BuildError, ListenerPlan, Snapshot, build_snapshot
 from proxy.cells import Cells
 from proxy.config import Materials
-from proxy.config_routes import ProxyConfig
+from proxy.config_routes import ENGINE, ProxyConfig
 from proxy.downstream import ClientConnection, EdgeServer, require_c_parser
 from proxy.front import Front
 from proxy.log_writer import LineWriter
 from proxy.metrics import WorkerMetrics
 from proxy.relay import Relay
 from proxy.upstream.connections import Server
-from proxy.upstream.upstream import ENGINE
 
 __all__ = ["BuildError", "ProxyWorker", "Snapshot"]
 

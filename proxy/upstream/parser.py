@@ -120,7 +120,7 @@ class ResponseParser:
 
     def _finish(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
         self.complete = True
-        self.close()
+        self._parser = None
         self._receiver.end(trailers)
 
     # What httptools calls
@@ -130,12 +130,7 @@ class ResponseParser:
             self._surplus = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.complete:
-            return
-        fields = self._fields
-        fields.append((name, value))
-        if len(fields) > MAX_HEADERS:
-            raise ProtocolError(f"the answer has more than {MAX_HEADERS} header fields")
+        self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self.complete:
@@ -146,6 +141,8 @@ class ResponseParser:
         if parser.get_http_version() not in _VERSIONS:
             raise ProtocolError("the answer is not HTTP/1.0 or HTTP/1.1")
         fields, self._fields = self._fields, []
+        if len(fields) > MAX_HEADERS:
+            raise ProtocolError(f"the answer has more than {MAX_HEADERS} header fields")
         if status < 200:
             self._note_interim(status)
             return

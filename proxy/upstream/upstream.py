@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from proxy.config import Breaker as BreakerConfig
 from proxy.config import Defaults, Materials, PassiveHealth, Retry, Timeouts
 from proxy.config import Upstream as UpstreamConfig
+from proxy.config_routes import ENGINE
 from proxy.policy import States
 from proxy.tls import upstream_context
 from proxy.upstream.breaker import Breaker, Event, State
@@ -20,8 +21,6 @@ from proxy.upstream.connections import Address, Server, parse_address
 from proxy.upstream.pool import ServerState
 from proxy.upstream.retry import RetryBudget
 
-#: The name under which routes, logs and metrics know the local engine.
-ENGINE = "engine"
 ENGINE_RETRY_AFTER_S = 5.0  # it serves again within this time after a crash
 
 Changed = Callable[[Event, State, State], None]
