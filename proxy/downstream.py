@@ -1,8 +1,9 @@
 """The client's connection: aiohttp's inside. The only file that uses aiohttp's private names.
 
 aiohttp owns the socket's protocol, the parser (llhttp), the queue of parsed heads, the body readers and their flow
-control. This file replaces what writes to the client: ``start`` serves one request after the other through
-``EdgeServer.serve``, so that nothing of aiohttp ever answers, and what cannot be served arrives there as a Refusal.
+control. This file replaces what takes parsed heads and what writes to the client: ``start`` serves one request after
+the other through ``EdgeServer.serve``, so that nothing of aiohttp ever answers; what cannot be served arrives there as
+a Refusal.
 tests/proxy/test_downstream_contract.py holds every name used here.
 
 No timer runs per request: ``check`` compares stamps when the worker's sweep calls it. Knows nothing of routes,
@@ -14,19 +15,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, cast
 
 from aiohttp import http_parser, web
-from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
-from aiohttp.streams import EMPTY_PAYLOAD
-from aiohttp.web_protocol import RequestHandler, _ErrInfo
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.web_protocol import RequestHandler
 
 from proxy.body import BodyBroken, RequestBody
 from proxy.config import ListenerLimits
 from proxy.errors import Kind
 from proxy.gate import Refusal
+from proxy.parse_errors import explain
 from proxy.sink import Sink, reset
 
 log = logging.getLogger("headrace.proxy")
@@ -66,12 +69,6 @@ def require_c_parser() -> None:
         raise RuntimeError("aiohttp's C parser is not loaded; reinstall aiohttp with its extension modules")
 
 
-def _begins_canonically(data: bytes) -> bool:
-    """Whether the first line is METHOD SP TARGET SP "HTTP/" and a version (RFC 9112 §3)."""
-    line = data[: data.find(b"\r\n")]
-    return line.count(b" ") == 2 and line[-9:-3] == b" HTTP/"
-
-
 class EdgeServer(web.Server):
     """Makes the connections of one listener and knows those that are open."""
 
@@ -100,7 +97,8 @@ class ClientConnection(RequestHandler):
     """One client. ``closing``: the answer in progress is the last."""
 
     __slots__ = ("_body", "_busy", "_chunked", "_deaf", "_half_head", "_head_began_at", "_heard_at", "_idle_since",
-                 "_linger_until", "_lingered_bytes", "_raw_bytes", "_served", "_stalled_since", "_taken_bytes",
+                 "_linger_until", "_lingered_bytes", "_queue",
+        "_raw_bytes", "_served", "_stalled_since", "_taken_bytes",
                  "closing", "peer", "server", "sink", "watcher")  # fmt: skip
 
     def __init__(self, server: EdgeServer, loop: asyncio.AbstractEventLoop) -> None:
@@ -124,6 +122,8 @@ class ClientConnection(RequestHandler):
         self.closing = False
         self.peer = ""
         self.sink: Sink | None = None  # of the answer in progress, or the last one
+        #: aiohttp's queue of (RawRequestMessage or Refusal, body).
+        self._queue = cast(deque[tuple[Any, StreamReader]], self._messages)
         self._body = RequestBody(EMPTY_PAYLOAD)
         self._busy = False
         self._served = False
@@ -144,12 +144,15 @@ class ClientConnection(RequestHandler):
         """Serve what the parser queued, one message at a time, until the connection may take no other."""
         try:
             while not self.closing:
-                message, payload = await self._next()
+                if not self._queue:
+                    await self._message()
+                message, payload = self._queue.popleft()
+                self._free_slot()
                 self._body = body = RequestBody(payload)
                 self._busy = True
                 self._raw_bytes = 0
                 self._stalled_since = 0.0
-                self._chunked = payload is not EMPTY_PAYLOAD and bool(message.chunked)
+                self._chunked = not isinstance(message, Refusal) and bool(message.chunked)
                 again = await self.server.serve(self, message, body)
                 self._busy = False
                 self._served = True
@@ -167,19 +170,20 @@ class ClientConnection(RequestHandler):
         if self.transport is not None:
             self.transport.close()
 
-    async def _next(self) -> tuple[Any, Any]:
-        if not self._messages:
-            self._waiter = self._loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        message = self._messages.popleft()
+    async def _message(self) -> None:
+        """Wait for the parser to queue a message."""
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _free_slot(self) -> None:
+        """Tell the parser that a message was taken, and read on if it had stopped for that."""
         if self._parser is not None:
             self._parser.message_consumed()
-        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
+        if self._buffer_paused and len(self._queue) <= self._msg_queue_resume_size:
             self._resume_reading_if_drained()
-        return message
 
     def may_persist(self) -> bool:
         """The connection could take another request after this answer."""
@@ -187,17 +191,17 @@ class ClientConnection(RequestHandler):
 
     def is_idle(self) -> bool:
         """Between two requests, with no part of the next one received."""
-        return not self._busy and not self._messages and not self._head_began_at
+        return not self._busy and not self._queue and not self._head_began_at
 
     def refuse(self, refusal: Refusal) -> None:
         """Hear the client no further and tell it why: in the answer to the request whose body this breaks, if one is
         being received, else in an answer of its own after those that are due."""
         self._deaf = True
-        receiving = self._messages[-1][1] if self._messages else self._body.payload
+        receiving = self._queue[-1][1] if self._queue else self._body.payload
         if not receiving.is_eof():
             receiving.set_exception(BodyBroken(refusal))
             return
-        self._messages.append((refusal, EMPTY_PAYLOAD))  # type: ignore[arg-type]  # our own kind of message
+        self._queue.append((refusal, EMPTY_PAYLOAD))
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -254,15 +258,52 @@ class ClientConnection(RequestHandler):
             if self._lingered_bytes > _LINGER_BYTES and self.transport is not None:
                 self.transport.abort()
             return
+        parser = self._parser
+        if parser is None:
+            return
         self._heard_at = time.monotonic()
-        num_known = len(self._messages)
-        super().data_received(data)
-        if len(self._messages) > num_known:
-            self._examine(data, num_known)
-        elif self._busy:
-            self._weigh_chunks(len(data))
-        elif data and not num_known:
-            self._hold_half_head(data)
+        messages = self._queue
+        num_known = len(messages)
+        refusal: Refusal | None = None
+        try:
+            parsed, upgraded, _ = parser.feed_data(data)
+        except HttpProcessingError as error:
+            refusal = explain(error, self.server.limits)
+        else:
+            if not parsed:
+                if self._busy:
+                    self._weigh_chunks(len(data))
+                elif data and not num_known:
+                    self._hold_half_head(data)
+                return
+            # Behind a request for another protocol, which is declined, the parser reads nothing more.
+            self._deaf = upgraded
+            if not num_known and not self._busy and not self._begins_canonically(data):
+                refusal = Refusal(Kind.BAD_REQUEST, "the request line is not METHOD, TARGET and HTTP version")
+            else:
+                messages.extend(parsed)
+        self._half_head = b""
+        self._head_began_at = 0.0
+        if refusal is not None:
+            self.refuse(refusal)
+            return
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        if len(messages) >= self._max_msg_queue_size and not self._buffer_paused:
+            self._pause_reading_for_buffer()
+
+    def _begins_canonically(self, data: bytes) -> bool:
+        """Whether the first line is METHOD SP TARGET SP "HTTP/" and a version (RFC 9112 §3).
+
+        llhttp does not tell RTSP from HTTP, nor one space from two, so the line is looked at in the bytes that came.
+        That of a pipelined request is not known to stand there: it is taken as parsed, and re-made like any.
+        """
+        if self._half_head:
+            data = self._half_head + data
+        if data[0] in b"\r\n":
+            data = data.lstrip(b"\r\n")
+        line = data[: data.find(b"\r\n")]
+        return line.count(b" ") == 2 and line[-9:-3] == b" HTTP/"
 
     def _hold_half_head(self, data: bytes) -> None:
         if not self._head_began_at:
@@ -279,42 +320,6 @@ class ClientConnection(RequestHandler):
             return
         if self._raw_bytes > (1 + _CHUNK_OVERHEAD) * body.received_bytes + _CHUNK_OVERHEAD_BYTES:
             self.refuse(Refusal(Kind.BAD_REQUEST, f"chunk frames exceed {_CHUNK_OVERHEAD} times their payload"))
-
-    def _examine(self, data: bytes, first: int) -> None:
-        """Turn parser errors, and request lines that llhttp let pass, into refusals.
-
-        llhttp does not tell RTSP from HTTP, nor one space from two, so the line is looked at in the bytes that came.
-        That of a pipelined request is not known to stand there: it is taken as parsed, and re-made like any.
-        """
-        messages = self._messages
-        if self._head_began_at:
-            data = self._half_head + data
-            self._half_head = b""
-            self._head_began_at = 0.0
-        refusal: Refusal | None = None
-        last = messages[-1][0]
-        if isinstance(last, _ErrInfo):  # the parser stops at an error
-            messages.pop()
-            refusal = self._explain(last.exc)
-        if not first and not self._busy and messages and not _begins_canonically(data.lstrip(b"\r\n")):
-            refusal = Refusal(Kind.BAD_REQUEST, "the request line is not METHOD, TARGET and HTTP version")
-            messages.clear()
-        if refusal is not None:
-            self.refuse(refusal)
-
-    def _explain(self, error: BaseException) -> Refusal:
-        limits = self.server.limits
-        if isinstance(error, LineTooLong):
-            if error.args[1] == limits.line:
-                return Refusal(Kind.URI_TOO_LONG, f"the request target exceeds {limits.line} bytes")
-            return Refusal(Kind.HEADERS_TOO_LARGE, f"a header line exceeds {limits.header} bytes")
-        text = error.message if isinstance(error, HttpProcessingError) else ""
-        if text == "Too many headers received":
-            return Refusal(Kind.HEADERS_TOO_LARGE, f"there are more than {limits.num_headers} header fields")
-        if text == "Received HTTPS traffic on an HTTP port":
-            return Refusal(Kind.BAD_REQUEST, "this port speaks plain HTTP; use https on the TLS port")
-        # The first line says what, the rest quotes the client.
-        return Refusal(Kind.BAD_REQUEST, text.partition("\n")[0].rstrip(":") or "the request is malformed")
 
     # The worker's sweep
 

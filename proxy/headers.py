@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from proxy.exchange import Exchange, RawHeaders
 
@@ -29,6 +30,7 @@ HOP_BY_HOP = frozenset(
         b"content-length",
     }
 )
+_READ = HOP_BY_HOP | {b"date"}
 #: Host is re-made, Expect is answered here, and no unasked protocol is tunnelled.
 _NOT_FORWARDED = HOP_BY_HOP | {b"host", b"expect", b"http2-settings"}
 #: What names the client to upstreams, besides X-Forwarded-*. From a peer that is not trusted only our own arrives.
@@ -96,16 +98,36 @@ def upstream_request_headers(x: Exchange) -> list[tuple[bytes, bytes]]:
     return out
 
 
-def response_headers(raw: RawHeaders) -> list[tuple[bytes, bytes]]:
-    """The fields of an upstream's answer that go on to the client, in order, repeated ones (Set-Cookie) kept."""
+class ResponseHeaders(NamedTuple):
+    """kept: what goes on to the client, in order, repeated fields (Set-Cookie) kept. length, coding: the values of
+    Content-Length and Transfer-Encoding, comma-separated if there are several. dated: there is a Date."""
+
+    kept: list[tuple[bytes, bytes]]
+    length: bytes | None
+    coding: bytes | None
+    dated: bool
+
+
+def read_response_headers(raw: RawHeaders) -> ResponseHeaders:
+    """The fields of an upstream's answer, in one pass: those for the client, and what the others say."""
     kept: list[tuple[bytes, bytes]] = []
     named: set[bytes] = set()
+    length: bytes | None = None
+    coding: bytes | None = None
+    dated = False
     for field in raw:
         name = field[0].lower()
-        if name not in HOP_BY_HOP:
+        if name not in _READ:
             kept.append(field)
+        elif name == b"date":
+            kept.append(field)
+            dated = True
+        elif name == b"content-length":
+            length = field[1] if length is None else length + b"," + field[1]
+        elif name == b"transfer-encoding":
+            coding = field[1] if coding is None else coding + b"," + field[1]
         elif name == b"connection" and field[1] not in _PLAIN_CONNECTION:
             named |= _tokens((field[1],))
     if named:
         kept = [field for field in kept if field[0].lower() not in named]
-    return kept
+    return ResponseHeaders(kept, length, coding, dated)

@@ -23,10 +23,8 @@ from proxy.config_routes import ENGINE
 from proxy.downstream import ClientConnection
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head, Reply
-from proxy.headers import response_headers
 from proxy.sink import Sink
 from proxy.upstream.breaker import Permit
-from proxy.upstream.parser import Fields
 from proxy.upstream.retry import Failure
 from proxy.upstream.transport import UpstreamConnection
 
@@ -79,14 +77,13 @@ class Relay:
 
     # The upstream's side
 
-    def head(self, status: int, headers: Fields, length: int | None, dated: bool) -> None:
+    def head(self, head: Head, dated: bool) -> None:
         now = self._connection.heard_at
         x = self._x
         x.first_byte_at = now
         self.answered = True
-        self.status = status
+        self.status = head.status
         self._permit.answered(now)
-        head = Head(status, response_headers(headers), length)
         if not dated:  # RFC 9110 §6.6.1
             head.headers.append((b"Date", formatdate(usegmt=True).encode()))
         self._chain.respond(x, head, now)

@@ -17,10 +17,12 @@ from typing import Protocol
 
 import httptools
 
+from proxy.exchange import Head
+from proxy.headers import read_response_headers
+
 MAX_HEAD_BYTES = 131072
 MAX_HEADERS = 256
 MAX_INTERIM = 16
-_READ = frozenset((b"content-length", b"transfer-encoding", b"date"))
 _VERSIONS = frozenset(("1.1", "1.0"))
 _PARSED, _LENGTH, _UNTIL_CLOSE = range(3)
 
@@ -34,8 +36,9 @@ class ProtocolError(Exception):
 class Receiver(Protocol):
     """Who takes the answer. ``end`` comes exactly once and last, unless the answer breaks off."""
 
-    def head(self, status: int, headers: Fields, length: int | None, dated: bool) -> None:
-        """The final head; length: of the body, None if only its end will tell; dated: it has a Date."""
+    def head(self, head: Head, dated: bool) -> None:
+        """The final head, with the fields that go on and its length, if another than the end tells it. dated: it has a
+        Date."""
 
     def data(self, data: bytes) -> None:
         """A piece of the body, its transfer coding removed."""
@@ -147,19 +150,27 @@ class ResponseParser:
             self._note_interim(status)
             return
         self._interim = False
-        length, chunked, dated = _framing(fields)
+        kept, length_value, coding, dated = read_response_headers(fields)
+        length: int | None = None
+        if coding is not None:
+            if length_value is not None or coding.strip(b" \t").lower() != b"chunked":
+                raise ProtocolError("the answer has a transfer coding other than chunked, or a length beside it")
+        elif length_value is not None:
+            if not length_value.isdigit():
+                raise ProtocolError("the answer has no one Content-Length")
+            length = int(length_value)
         self._keep_alive = parser.should_keep_alive()
         self._quiet_bytes = 0
         if self._head_request or status == 204 or status == 304:
-            self._receiver.head(status, fields, length if self._head_request else None, dated)
+            self._receiver.head(Head(status, kept, length if self._head_request else None), dated)
             self._finish(())
             return
         if length is not None:
             self._left = length
-        elif not chunked:
+        elif coding is None:
             self._mode = _UNTIL_CLOSE
             self._keep_alive = False
-        self._receiver.head(status, fields, length, dated)
+        self._receiver.head(Head(status, kept, length), dated)
         if length:
             self._mode = _LENGTH
 
@@ -185,26 +196,3 @@ class ResponseParser:
     def on_message_complete(self) -> None:
         if not self.complete and not self._interim:
             self._finish(self._fields)
-
-
-def _framing(fields: Fields) -> tuple[int | None, bool, bool]:
-    """(length, chunked, dated) as the fields say; llhttp has refused what contradicts itself, but for codings."""
-    length: int | None = None
-    chunked = dated = False
-    for name, value in fields:
-        lowered = name.lower()
-        if lowered not in _READ:
-            continue
-        if lowered == b"date":
-            dated = True
-        elif lowered == b"transfer-encoding":
-            if chunked or value.strip(b" \t").lower() != b"chunked":
-                raise ProtocolError("the answer has a transfer coding other than chunked")
-            chunked = True
-        elif length is not None or not value.isdigit():
-            raise ProtocolError("the answer has no one Content-Length")
-        else:
-            length = int(value)
-    if chunked and length is not None:
-        raise ProtocolError("the answer has Content-Length and Transfer-Encoding")
-    return length, chunked, dated

@@ -46,8 +46,9 @@ def private_names_used() -> set[str]:
 
 
 KNOWN = {
-    "_buffer_paused", "_connections", "_loop", "_messages", "_msg_queue_resume_size", "_parser", "_reading_paused",
-    "_resume_reading_if_drained", "_resume_transport_reading", "_task_handler", "_waiter",
+    "_buffer_paused", "_connections", "_loop", "_max_msg_queue_size", "_messages", "_msg_queue_resume_size", "_parser",
+    "_pause_reading_for_buffer", "_reading_paused", "_resume_reading_if_drained", "_resume_transport_reading",
+    "_task_handler", "_waiter",
 }  # fmt: skip
 
 

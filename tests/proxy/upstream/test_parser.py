@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from proxy.exchange import Head
 from proxy.upstream import parser
-from proxy.upstream.parser import Fields, ProtocolError, ResponseParser
+from proxy.upstream.parser import ProtocolError, ResponseParser
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "proxy" / "answers.yaml"
 CASES: list[dict[str, Any]] = yaml.safe_load(VECTORS.read_text())
@@ -24,9 +25,9 @@ class Recorder:
         self.body = b""
         self.ends: list[list[list[str]]] = []
 
-    def head(self, status: int, headers: Fields, length: int | None, dated: bool) -> None:
+    def head(self, head: Head, dated: bool) -> None:
         assert not self.body
-        self.heads.append([status, length])
+        self.heads.append([head.status, head.content_length])
 
     def data(self, data: bytes) -> None:
         assert len(self.heads) == 1
@@ -102,7 +103,7 @@ def test_a_long_body_is_not_what_is_bounded() -> None:
 
 def test_a_fault_of_the_receiver_is_its_own() -> None:
     class Faulty(Recorder):
-        def head(self, status: int, headers: Fields, length: int | None, dated: bool) -> None:
+        def head(self, head: Head, dated: bool) -> None:
             raise LookupError("ours")
 
     with pytest.raises(LookupError, match="ours"):
