@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
-from dataclasses import dataclass
+from time import monotonic
 
 from proxy.body import BodyBroken, RequestBody
 from proxy.config import Retry, Timeouts
@@ -21,7 +20,7 @@ from proxy.downstream import ClientConnection
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Reply
 from proxy.headers import upstream_request_headers
-from proxy.relay import Relay
+from proxy.relay import End, Relay
 from proxy.route import Route
 from proxy.sink import Sink
 from proxy.upload import TooLarge, Upload
@@ -32,17 +31,7 @@ from proxy.upstream.transport import UpstreamConnection
 from proxy.upstream.upstream import ENGINE_RETRY_AFTER_S, Upstream
 
 _draw = random.random
-
-
-@dataclass(slots=True)
-class End:
-    """How forwarding ended. reply: what is still to be sent, if nothing was."""
-
-    ending: Ending
-    status: int
-    reason: str = ""
-    reply: Reply | None = None
-    failure: Failure | None = None
+_CLIENT_GONE = End(Ending.CLIENT_GONE, 499)
 
 
 class Forward:
@@ -82,21 +71,20 @@ class Forward:
         self._x.upstream = upstream.name
         if upstream.engine.down is not None:
             return self._engine_down(upstream.engine.down)
-        now = time.monotonic()
+        now = monotonic()
         permit = upstream.breaker.admit(now)
         if isinstance(permit, breaker.Refused):
             return self._breaker_open(permit)
         upstream.budget.request(now)
-        ok: bool | None = None
+        end = _CLIENT_GONE  # if this is cancelled
         try:
             end = await self._attempt(permit)
-            while (delay_s := self._decide(end)) is not None:
+            while end.failure is not None and (delay_s := self._decide(end)) is not None:
                 if delay_s:
                     await asyncio.sleep(delay_s)
                 end = await self._attempt(permit)
-            ok = _counts_as(end)
         finally:
-            permit.settle(ok, time.monotonic())
+            permit.settle(_counts_as(end), monotonic())
         if end.ending is Ending.UPSTREAM_FAILED:
             end.reply = self._word_failure(end)
             end.status = end.reply.status
@@ -105,72 +93,76 @@ class Forward:
     async def _attempt(self, permit: breaker.Permit) -> End:
         """Ask one server; which ones have failed this request before is known from earlier attempts."""
         x, upstream = self._x, self._upstream
-        now = time.monotonic()
+        now = monotonic()
         state = pool.choose(upstream.states, now, _draw(), self._tried) or pool.choose(upstream.states, now, _draw())
         assert state is not None  # an upstream has a server
+        server = upstream.server(state)
         x.attempts += 1
         x.server = state.name
         state.started()
-        ok: bool | None = None
+        end = _CLIENT_GONE  # if this is cancelled
         try:
-            server = upstream.server(state)
             connection = None if self._wants_fresh else server.take()
             if connection is None:
                 connection = await server.connect(self._timeouts.connect)
-            end = await self._exchange(server, connection, permit)
-            ok = _server_worked(end)
+            relay = self._send(connection, permit)
+            try:
+                if relay.uploading:
+                    await self._upload_and_wait(relay)
+                else:
+                    await relay.finished
+            finally:
+                self._let_go(relay, server, connection)
+            end = relay.outcome or end
         except ConnectFailed as error:
-            ok = False
-            end = End(Ending.UPSTREAM_FAILED, 502, str(error), failure=Failure.CONNECT)
+            end = End(Ending.UPSTREAM_FAILED, 502, str(error), None, Failure.CONNECT)
         finally:
-            state.finished(ok, time.monotonic())
-        # After a stale connection that server may be as good as ever, but its other connections are as old.
-        self._wants_fresh = end.failure is Failure.STALE
-        if end.failure is not None and not self._wants_fresh:
-            self._tried.add(state.name)
+            state.finished(_server_worked(end), monotonic())
+        if end.failure is not None:
+            # A stale connection says nothing about its server; but its other idle connections are as old.
+            self._wants_fresh = end.failure is Failure.STALE
+            if not self._wants_fresh:
+                self._tried.add(state.name)
         return end
 
-    async def _exchange(self, server: Server, connection: UpstreamConnection, permit: breaker.Permit) -> End:
-        """Send the request on a connection and wait until its answer has gone to the client, or never will."""
+    def _send(self, connection: UpstreamConnection, permit: breaker.Permit) -> Relay:
+        """Send the request on a connection, with its body as far as that is here as a whole."""
         x, client, upload = self._x, self._client, self._upload
-        x.connected_at = time.monotonic()
-        relay = Relay(x, self._route.chain, client, self._sink, connection, self._timeouts, permit)
+        x.connected_at = now = monotonic()
+        whole = upload is None or upload.complete
+        relay = Relay(x, self._route, client, self._sink, connection, self._timeouts, permit, uploading=not whole)
         client.watcher = relay
         self._relays.add(relay)
-        try:
-            head = request_head(x, self._upstream)
-            if upload is None:
-                connection.request(head, relay, head_request=x.method == "HEAD")
-                await relay.finished
-            elif upload.complete:
-                connection.request(head + upload.whole(), relay, head_request=False)
-                await relay.finished
-            else:
-                connection.request(head, relay, head_request=False)
-                await self._upload_and_wait(upload, relay)
-        except (BodyBroken, TooLarge) as error:
-            assert upload is not None
-            ending, reply = upload.refused(error)
-            return End(ending, reply.status, "request body", reply)
-        finally:
-            client.watcher = None
-            self._relays.discard(relay)
-            if relay.ending is Ending.COMPLETE and not relay.uploading:
-                server.give_back(connection)
-            else:
-                connection.abort()
-        return End(relay.ending or Ending.INTERNAL, relay.status, relay.reason, relay.reply, relay.failure)
+        data = request_head(x, self._upstream)
+        if upload is not None and whole:
+            try:
+                data += upload.whole()
+            except (BodyBroken, TooLarge) as error:
+                relay.refuse_body(*upload.refused(error))
+                return relay
+        connection.request(data, relay, head_request=x.method == "HEAD", now=now)
+        return relay
 
-    async def _upload_and_wait(self, upload: Upload, relay: Relay) -> None:
+    async def _upload_and_wait(self, relay: Relay) -> None:
         """Send the body while waiting for the answer, which may come first: then the rest is not sent."""
+        assert self._upload is not None
         if self._expects_continue:
             self._sink.proceed()
-        pump = asyncio.get_running_loop().create_task(upload.pump(relay))
+        pump = asyncio.get_running_loop().create_task(self._upload.pump(relay))
         try:
             await relay.finished
         finally:
             pump.cancel()
             await asyncio.wait((pump,))
+
+    def _let_go(self, relay: Relay, server: Server, connection: UpstreamConnection) -> None:
+        self._client.watcher = None
+        self._relays.discard(relay)
+        outcome = relay.outcome
+        if outcome is not None and outcome.ending is Ending.COMPLETE and not relay.uploading:
+            server.give_back(connection)
+        else:
+            connection.abort()
 
     def _may_repeat(self) -> bool:
         return self._upstream.is_local or self._x.method in retry.IDEMPOTENT
@@ -188,7 +180,7 @@ class Forward:
             replayable=self._upload is None or self._upload.replayable,
             failure=end.failure,
             draw=_draw(),
-            now=time.monotonic(),
+            now=monotonic(),
             idempotent=self._upstream.is_local,
         )
 

@@ -23,8 +23,8 @@ from proxy.chain import Chain
 from proxy.downstream import ClientConnection
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
-from proxy.forward import End, Forward
-from proxy.relay import Relay
+from proxy.forward import Forward
+from proxy.relay import End, Relay
 from proxy.sink import Sink
 
 log = logging.getLogger("headrace.proxy")

@@ -1,7 +1,7 @@
 """One attempt's answer on its way to the client: the upstream's bytes go to the sink in the call that received them.
 
 Owns the joint between the two connections. Upstream events arrive by the methods of ``Exchanger``, the client's by
-those of ``Watcher``; whoever forwards awaits the one future ``finished`` and then reads ``ending``. A slow client
+those of ``Watcher``; whoever forwards awaits the one future ``finished`` and then reads ``outcome``. A slow client
 pauses the upstream's connection, a client that left aborts it, an upstream that breaks off aborts the client: a
 truncated answer never ends cleanly. Where our own engine breaks off a stream of events, a last event tells the client.
 
@@ -13,16 +13,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from email.utils import formatdate
 
 import orjson
 
-from proxy.chain import Chain
 from proxy.config import Timeouts
 from proxy.config_routes import ENGINE
 from proxy.downstream import ClientConnection
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head, Reply
+from proxy.route import Route
 from proxy.sink import Sink
 from proxy.upstream.breaker import Permit
 from proxy.upstream.retry import Failure
@@ -35,41 +36,50 @@ _ENGINE_LOST = (
 )
 
 
-class Relay:
-    """``ending`` is None until ``finished``. After UPSTREAM_FAILED nothing was sent to the client and ``failure`` says
-    why; after CLIENT_ERROR and REFUSED ``reply`` is still to be sent, if it is there."""
+@dataclass(slots=True)
+class End:
+    """How an attempt ended, or forwarding as a whole. reply: what is still to be sent to the client. failure: why there
+    is no answer, or why it broke off."""
 
-    __slots__ = ("_chain", "_client", "_connection", "_permit", "_sink", "_tail", "_timeouts",
-                 "_x", "answered", "data", "ending", "failure", "finished", "reason", "reply", "status",
-                 "uploading")  # fmt: skip
+    ending: Ending
+    status: int
+    reason: str = ""
+    reply: Reply | None = None
+    failure: Failure | None = None
+
+
+class Relay:
+    """``outcome`` is there once ``finished`` is done; after UPSTREAM_FAILED nothing was sent to the client. uploading:
+    some of the request is still to be sent."""
+
+    __slots__ = ("_client", "_connection", "_permit", "_route", "_sink", "_status", "_tail", "_timeouts", "_x",
+                 "data", "finished", "outcome", "uploading")  # fmt: skip
 
     def __init__(
         self,
         x: Exchange,
-        chain: Chain,
+        route: Route,
         client: ClientConnection,
         sink: Sink,
         connection: UpstreamConnection,
         timeouts: Timeouts,
         permit: Permit,
+        *,
+        uploading: bool,
     ) -> None:
         self._x = x
-        self._chain = chain
+        self._route = route
         self._client = client
         self._sink = sink
         self._connection = connection
         self._timeouts = timeouts
         self._permit = permit
+        self._status = 0  # of the answer; 0: none yet
         self._tail: bytes | None = None  # the last bytes of a stream of our engine's events
         self.data: Callable[[bytes], None] = sink.data  # nothing stands between a chunk and the client
+        self.outcome: End | None = None
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.answered = False
-        self.uploading = False
-        self.status = 0
-        self.ending: Ending | None = None
-        self.failure: Failure | None = None
-        self.reason = ""
-        self.reply: Reply | None = None
+        self.uploading = uploading
 
     async def upload(self, data: bytes) -> None:
         """Send a piece of the request body; returns when the upstream has room for another."""
@@ -81,12 +91,11 @@ class Relay:
         now = self._connection.heard_at
         x = self._x
         x.first_byte_at = now
-        self.answered = True
-        self.status = head.status
+        self._status = head.status
         self._permit.answered(now)
         if not dated:  # RFC 9110 §6.6.1
             head.headers.append((b"Date", formatdate(usegmt=True).encode()))
-        self._chain.respond(x, head, now)
+        self._route.chain.respond(x, head, now)
         if x.upstream == ENGINE and (head.get(b"content-type") or b"").startswith(b"text/event-stream"):
             self._tail = b"\n\n"
             self.data = self._pass_events
@@ -100,20 +109,18 @@ class Relay:
 
     def end(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
         self._sink.end(trailers)
-        self._finish(Ending.COMPLETE)
+        self._finish(End(Ending.COMPLETE, self._status))
 
     def received(self) -> None:
         self._sink.flush()
 
     def failed(self, failure: Failure, reason: str) -> None:
         """The upstream will not complete its answer."""
-        self.failure = failure
-        self.reason = reason
         if self._sink.retract():
-            self._finish(Ending.UPSTREAM_FAILED)
+            self._finish(End(Ending.UPSTREAM_FAILED, 502, reason, None, failure))
             return
         self._sink.abort(_last_event(self._tail) if self._tail is not None else b"")
-        self._finish(Ending.UPSTREAM_ABORTED)
+        self._finish(End(Ending.UPSTREAM_ABORTED, self._status, reason, None, failure))
 
     def broke(self, error: Exception) -> None:
         """A fault of ours while the answer was taken or the request sent."""
@@ -133,8 +140,7 @@ class Relay:
     def gone(self) -> None:
         """The client left: the upstream stops now, whatever it is doing."""
         self._connection.abort()
-        self.status = 499
-        self._finish(Ending.CLIENT_GONE)
+        self._finish(End(Ending.CLIENT_GONE, 499))
 
     def refuse_body(self, ending: Ending, reply: Reply) -> None:
         """The request body is too large, malformed or late: the upstream must not take half of it for the whole."""
@@ -150,7 +156,7 @@ class Relay:
             self._time_out(f"not complete after {timeouts.total:g} s")
         elif connection.reading_paused or (self.uploading and not connection.writing_paused):
             return
-        elif self.answered or self.uploading:
+        elif self._status or self.uploading:
             if now - connection.heard_at > timeouts.idle:
                 self._time_out(f"no byte for {timeouts.idle:g} s")
         elif now - connection.heard_at > timeouts.first_byte:
@@ -158,23 +164,22 @@ class Relay:
 
     def _time_out(self, reason: str) -> None:
         self._connection.abort()
-        if self.ending is None:
+        if self.outcome is None:
             self.failed(Failure.TIMEOUT, reason)
 
     def _stop(self, ending: Ending, reason: str, reply: Reply) -> None:
         """End before or in the answer: with ``reply`` if nothing was sent, else by aborting the client."""
-        if self.ending is not None:
+        if self.outcome is not None:
             return
-        self.reason = reason
         if self._sink.retract():
-            self.reply, self.status = reply, reply.status
+            self._finish(End(ending, reply.status, reason, reply))
         else:
             self._sink.abort()
-        self._finish(ending)
+            self._finish(End(ending, self._status, reason))
 
-    def _finish(self, ending: Ending) -> None:
-        if self.ending is None:
-            self.ending = ending
+    def _finish(self, outcome: End) -> None:
+        if self.outcome is None:
+            self.outcome = outcome
             self.finished.set_result(None)
 
 

@@ -55,7 +55,6 @@ class Upload:
 
     async def pump(self, relay: Relay) -> None:
         """Send the body as it comes. A body that breaks off ends the exchange through ``relay``."""
-        relay.uploading = True
         try:
             for piece in tuple(self._held or ()):
                 await relay.upload(self._framed(piece))

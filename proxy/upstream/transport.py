@@ -58,14 +58,14 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         transport = self.transport
         return transport is not None and self._exchanger is None and not transport.is_closing()
 
-    def request(self, data: bytes, exchanger: Exchanger, *, head_request: bool) -> None:
+    def request(self, data: bytes, exchanger: Exchanger, *, head_request: bool, now: float) -> None:
         """Send the head of a request, and what is there of its body; the answer goes to ``exchanger``."""
         assert self.transport is not None
         self.num_requests += 1
         self._exchanger = exchanger
         self._parser = ResponseParser(exchanger, head_request=head_request)
         self._heard = False
-        self.heard_at = time.monotonic()
+        self.heard_at = now
         self.transport.write(data)
 
     async def write(self, data: bytes) -> None:
