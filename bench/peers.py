@@ -44,10 +44,12 @@ def nginx(origin_port: int, core: int) -> Iterator[int]:
 
 @contextmanager
 def plain(origin_port: int, core: int) -> Iterator[int]:
-    """``bench/plain_proxy.py``."""
+    """``bench/plain_proxy.py``, on uvloop, with its access log."""
     port = free_port()
-    with server([sys.executable, str(HERE / "plain_proxy.py"), str(port), str(origin_port)], port=port, core=core):
-        yield port
+    with tempfile.TemporaryDirectory(prefix="headrace-plain-") as directory:
+        arguments = [str(port), str(origin_port), f"{directory}/access.log"]
+        with server([sys.executable, str(HERE / "plain_proxy.py"), *arguments], port=port, core=core):
+            yield port
 
 
 @contextmanager

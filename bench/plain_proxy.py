@@ -1,11 +1,14 @@
 """A peer: the reverse proxy that one writes with aiohttp alone, ClientSession behind web.Server, on uvloop.
 
-Written as its documentation teaches, streaming both ways, with keep-alive to the upstream and without decompression.
-    python plain_proxy.py PORT UPSTREAM_PORT
+Written as its documentation teaches, streaming both ways, with keep-alive to the upstream and without decompression,
+and with aiohttp's own access log into a file, since the other peers write theirs.
+
+    python plain_proxy.py PORT UPSTREAM_PORT ACCESS_LOG
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import AsyncIterator
 
@@ -51,13 +54,14 @@ async def session(app: web.Application) -> AsyncIterator[None]:
         yield
 
 
-def main(port: int, upstream_port: int) -> None:
+def main(port: int, upstream_port: int, access_log: str) -> None:
+    logging.basicConfig(filename=access_log, level=logging.INFO, format="%(message)s")
     app = web.Application()
     app[UPSTREAM] = f"http://127.0.0.1:{upstream_port}"
     app.cleanup_ctx.append(session)
     app.router.add_route("*", "/{path:.*}", relay)
-    web.run_app(app, host="127.0.0.1", port=port, access_log=None, loop=uvloop.new_event_loop(), print=lambda *_: None)
+    web.run_app(app, host="127.0.0.1", port=port, loop=uvloop.new_event_loop(), print=lambda *_: None)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

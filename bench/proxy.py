@@ -56,7 +56,7 @@ def main() -> None:
         method=(
             f"GET of {BODY_BYTES} bytes, {CONNECTIONS} keep-alive connections, each peer with one worker on one core, "
             f"load and origin on another; {num_rounds} interleaved rounds of {seconds:g} s, medians. Headrace runs its "
-            f"policies ({', '.join(policies)}) and its breaker, and writes its access log into a file, as nginx does; "
+            f"policies ({', '.join(policies)}) and its breaker; all write access logs into files; "
             f"chain_us: admit, respond and settle of these {len(policies)} policies alone, in microseconds a request"
         ),
         versions={**versions("headrace", "aiohttp", "uvloop", "httptools"), **peers.versions()},
