@@ -96,7 +96,8 @@ class EngineWorker:
         try:
             for settings in self._settings.models:
                 progress(f"loading {settings.name} from {settings.path}")
-                models[settings.name] = await asyncio.to_thread(_load, settings, threads)
+                share = 1 / len(self._settings.models)
+                models[settings.name] = await asyncio.to_thread(_load, settings, threads, share)
         except BaseException:
             for model in models.values():
                 model.close()
@@ -104,18 +105,18 @@ class EngineWorker:
         return models
 
 
-def _load(settings: ModelSettings, threads: int) -> Model:
+def _load(settings: ModelSettings, threads: int, memory_share: float) -> Model:
     try:
         folder = model_folder.read(Path(settings.path))
-        return _load_kind(folder, settings, threads)
+        return _load_kind(folder, settings, threads, memory_share)
     except ModelError as error:
         raise EngineError(f"model {settings.name!r}: {error}", permanent=True) from error
     except MemoryError as error:
-        message = f"model {settings.name!r}: there is not enough memory; lower its slots or context"
+        message = f"model {settings.name!r}: not enough memory ({error or 'none left'})"
         raise EngineError(message, permanent=False) from error
 
 
-def _load_kind(folder: ModelFolder, settings: ModelSettings, threads: int) -> Model:
+def _load_kind(folder: ModelFolder, settings: ModelSettings, threads: int, memory_share: float) -> Model:
     if folder.manifest.kind == "chat":
-        return ChatModel.load(folder, settings, threads=threads)
+        return ChatModel.load(folder, settings, threads=threads, memory_share=memory_share)
     return load_embedder(folder, settings, threads=threads)

@@ -134,9 +134,15 @@ class FakeDecoder:
 
 
 def chat_model(
-    decoder: FakeDecoder, *, name: str = "m", extra: Sequence[bytes] = (), template: str = TEMPLATE, **settings: Any
+    decoder: FakeDecoder,
+    *,
+    name: str = "m",
+    extra: Sequence[bytes] = (),
+    template: str = TEMPLATE,
+    max_held: int | None = None,
+    **settings: Any,
 ) -> ChatModel:
-    """A ChatModel around a FakeDecoder."""
+    """A ChatModel around a FakeDecoder. max_held: None does not bound."""
     vocabulary = FakeVocabulary(extra)
     model = ChatModel(
         ModelSettings(name=name, path="", slots=decoder.slots, **settings),
@@ -145,6 +151,7 @@ def chat_model(
         template=ChatTemplate(template, special=SPECIAL, encode_text=vocabulary.encode_text, bos="", eos="<|im_end|>"),
         end_ids=[END],
         max_chunk=decoder.max_chunk,
+        max_held=decoder.slots * decoder.context if max_held is None else max_held,
     )
     decoder.runs.clear()
     return model

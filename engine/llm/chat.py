@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from engine import memory
 from engine.admission import Admission
 from engine.errors import Kind, RequestError, invalid
 from engine.llm.calibrate import measure_cost
@@ -28,6 +29,7 @@ from engine.llm.vocabulary import TextTooLong, Vocabulary, load_vocabulary
 from engine.model_folder import CHAT_TEMPLATE, ModelError, ModelFolder
 from engine.settings import ModelSettings
 
+_MEMORY_PART = 0.7  # of what is free after loading; the rest is for answers, other processes and the page cache
 _ENCODED_IN_PLACE_BYTES = 4096  # a longer prompt is encoded in a thread
 
 
@@ -45,6 +47,7 @@ class ChatModel:
         template: ChatTemplate,
         end_ids: SequenceOf[int],
         max_chunk: int,
+        max_held: int,
         bos_id: int | None = None,
         created: int = 0,
     ) -> None:
@@ -59,6 +62,7 @@ class ChatModel:
             measure_cost(decoder),
             max_stall_s=settings.max_stall_s,
             max_chunk=max_chunk,
+            max_held=max_held,
         )
         self._decoder = decoder
         self._template = template
@@ -67,8 +71,12 @@ class ChatModel:
         self._max_text_bytes = self.context * vocabulary.longest_token_bytes
 
     @classmethod
-    def load(cls, folder: ModelFolder, settings: ModelSettings, *, threads: int) -> ChatModel:
-        """Load and warm up the folder's model. Blocking. Raises ModelError."""
+    def load(
+        cls, folder: ModelFolder, settings: ModelSettings, *, threads: int, memory_share: float = 1.0
+    ) -> ChatModel:
+        """Load and warm up the folder's model. Blocking. Raises ModelError, and MemoryError when the memory that is
+        free cannot hold one full context. memory_share: the part of it that this model may plan with.
+        """
         facts = folder.chat
         vocabulary = load_vocabulary(folder)
         decoder = load_decoder(folder, slots=settings.slots, context=settings.context, threads=threads)
@@ -80,6 +88,7 @@ class ChatModel:
             template=_load_template(folder, vocabulary, decoder.context),
             end_ids=facts.eos_ids,
             max_chunk=facts.max_chunk,
+            max_held=_tokens_in_memory(decoder, memory.available_bytes() * _MEMORY_PART * memory_share),
             bos_id=facts.bos_id if facts.add_bos else None,
             created=int(datetime.fromisoformat(folder.manifest.created).timestamp()),
         )
@@ -147,6 +156,18 @@ class ChatModel:
     def _too_long(self, what: str) -> RequestError:
         message = f"this model's context is {self.context} tokens; {what}; shorten the messages"
         return RequestError(Kind.CONTEXT_LENGTH, message, param="messages")
+
+
+def _tokens_in_memory(decoder: Decoder, budget_bytes: float) -> int:
+    """How many tokens all slots may hold within the budget. Raises MemoryError when it is less than one context."""
+    one_context_bytes = decoder.kv_bytes_for(decoder.context)
+    if budget_bytes < one_context_bytes:
+        fitting = int(decoder.context * budget_bytes / one_context_bytes)
+        raise MemoryError(
+            f"a context of {decoder.context} tokens takes {one_context_bytes >> 20} MiB, of the free memory"
+            f" {int(budget_bytes) >> 20} MiB are for it; set a context of at most {fitting} or free some memory"
+        )
+    return int(decoder.context * budget_bytes / one_context_bytes)
 
 
 def _load_template(folder: ModelFolder, vocabulary: Vocabulary, context: int) -> ChatTemplate:

@@ -50,10 +50,12 @@ class LanguageLane:
         *,
         max_stall_s: float,
         max_chunk: int,
+        max_held: int,
     ) -> None:
+        """max_chunk, max_held: see Scheduler."""
         self.name = name
         self.max_stall_s = max_stall_s
-        self.scheduler = Scheduler(decoder.slots, cost, max_chunk=max_chunk)
+        self.scheduler = Scheduler(decoder.slots, cost, max_chunk=max_chunk, max_held=max_held)
         self.num_prompt_tokens = 0  # read so far
         self.num_output_tokens = 0  # chosen so far
         self._decoder = decoder

@@ -1,8 +1,9 @@
 """Who runs next in the language model, and with how many tokens.
 
 Pure. Continuous batching with chunked prefill: each step first gives every begun answer its next token, then reads as
-much of the oldest unread prompts as the allowance pays for. Slots are given first come, first served; a parked
-sequence keeps its slot and is passed over. The queue is bounded outside, by the Admission that lets requests in.
+much of the oldest unread prompts as the allowance pays for. Slots are given first come, first served, and only while
+all that hold one could grow to their longest within the memory; a parked sequence keeps its slot and is passed over.
+The queue is bounded outside, by the Admission that lets requests in.
 
 A prompt is never cut so that one token stands alone: a single token meets other kernels, and measured on every cut of
 a prompt those were the only ones that changed the logits after it (two best tokens 0.10 nats apart became 0.005).
@@ -27,14 +28,19 @@ class Share(NamedTuple):
 
 
 class Scheduler:
-    """Slots, the queue before them, and the plan of each step. max_chunk: tokens of one sequence in one step."""
+    """Slots, the queue before them, and the plan of each step.
 
-    def __init__(self, slots: int, cost: StepCost, *, max_chunk: int) -> None:
+    max_chunk: tokens of one sequence in one step. max_held: tokens that all slots together may come to hold, at least
+    as many as the longest sequence has.
+    """
+
+    def __init__(self, slots: int, cost: StepCost, *, max_chunk: int, max_held: int) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # in the order in which they were given a slot
         self._free = list(range(slots))  # a heap: the lowest is given first, a run covers all slots up to the highest
         self._cost = cost
         self._max_chunk = max_chunk
+        self._room = max_held  # tokens that nobody with a slot can come to hold
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence."""
@@ -42,7 +48,7 @@ class Scheduler:
 
     def ready(self) -> bool:
         """Whether ``plan`` would give a step."""
-        return bool(self._free and self.waiting) or any(not sequence.parked for sequence in self.running)
+        return self._next_fits() or any(not sequence.parked for sequence in self.running)
 
     def decoding(self) -> bool:
         """Whether a reader waits for the next token of an answer that has begun."""
@@ -70,16 +76,22 @@ class Scheduler:
         slot = sequence.slot
         if slot is not None:
             self.running.remove(sequence)
+            self._room += sequence.most_tokens
             heappush(self._free, slot)
             sequence.slot = None
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
         return slot
 
+    def _next_fits(self) -> bool:
+        """Whether the first that waits can have a slot; nobody passes it, so it cannot starve."""
+        return bool(self._free and self.waiting) and self.waiting[0].most_tokens <= self._room
+
     def _give_slots(self) -> None:
-        while self._free and self.waiting:
+        while self._next_fits():
             sequence = self.waiting.popleft()
             sequence.slot = heappop(self._free)
+            self._room -= sequence.most_tokens
             self.running.append(sequence)
 
 

@@ -45,6 +45,11 @@ class Sequence(Job):
         self.num_prompt_tokens = len(self.tokens)
 
     @property
+    def most_tokens(self) -> int:
+        """What it may come to hold."""
+        return self.num_prompt_tokens + self.max_tokens
+
+    @property
     def num_output_tokens(self) -> int:
         """Tokens chosen so far."""
         return len(self.tokens) - self.num_prompt_tokens

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine import model_folder
-from engine.llm.chat import _load_template
+from engine.llm.chat import ChatModel, _load_template
 from engine.llm.vocabulary import load_vocabulary
 from engine.settings import EngineSettings, ModelSettings
 from engine.worker import EngineWorker
@@ -94,3 +94,12 @@ async def test_the_embedding_of_a_text_is_the_same_while_a_chat_decodes(served: 
     await chat
     first, second = (np.array(answer.json["data"][0]["embedding"]) for answer in (alone, beside))
     assert float(first @ second) > 0.9999
+
+
+def test_a_context_that_the_free_memory_cannot_hold_is_refused_at_load(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.memory.available_bytes", lambda: 256 << 20)
+    settings = ModelSettings(name="m", path=str(models / CHAT), slots=2)
+    with pytest.raises(MemoryError, match=r"context of 8192 tokens takes 360 MiB.*179 MiB .*at most 4077"):
+        ChatModel.load(model_folder.read(models / CHAT), settings, threads=1)

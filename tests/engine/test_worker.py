@@ -22,7 +22,9 @@ def settings(tmp_path: Path, path: str = "m") -> EngineSettings:
 def decoder(monkeypatch: pytest.MonkeyPatch) -> FakeDecoder:
     """What every worker of the test loads instead of a model folder."""
     fake = FakeDecoder()
-    monkeypatch.setattr(worker_module, "_load", lambda settings, threads: chat_model(fake, name=settings.name))
+    monkeypatch.setattr(
+        worker_module, "_load", lambda settings, threads, memory_share: chat_model(fake, name=settings.name)
+    )
     return fake
 
 

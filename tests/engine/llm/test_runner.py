@@ -90,3 +90,13 @@ def test_measuring_the_cost_leaves_every_slot_empty() -> None:
     decoder = FakeDecoder(script=echo)
     chat_model(decoder)
     assert not decoder.held
+
+
+def test_a_request_waits_while_the_memory_could_not_hold_it_beside_the_others() -> None:
+    decoder = FakeDecoder(context=64)
+    model = chat_model(decoder, max_held=100)
+    first, second = ask(model, "ab"), ask(model, "xy")
+    assert step(model) == [(first, Progress("a"))]
+    assert second.slot is None
+    model.lane.drop(first)
+    assert step(model) == [(second, Progress("x"))]

@@ -14,6 +14,7 @@ from engine.llm.sequence import Sequence
 
 END = 1
 TOKEN_S = 0.002
+MAX_HELD = 150  # of the random lives: sometimes one sequence alone, always the longest
 
 
 def sequence(num_prompt: int = 3, max_tokens: int = 4) -> Sequence:
@@ -28,9 +29,9 @@ def sequence(num_prompt: int = 3, max_tokens: int = 4) -> Sequence:
     )
 
 
-def scheduler(slots: int = 2, max_chunk: int = 512) -> Scheduler:
+def scheduler(slots: int = 2, max_chunk: int = 512, max_held: int = 10_000) -> Scheduler:
     cost = StepCost(slots, one_row_s=0.01, all_rows_s=0.04, token_s=TOKEN_S)
-    return Scheduler(slots, cost, max_chunk=max_chunk)
+    return Scheduler(slots, cost, max_chunk=max_chunk, max_held=max_held)
 
 
 def step(queue: Scheduler, allowance_s: float = 1.0) -> list[tuple[Sequence, int]]:
@@ -90,6 +91,21 @@ def test_slots_are_given_first_come_first_served_the_lowest_first() -> None:
     assert [job.slot for job in jobs] == [None, None, 0, 1]
 
 
+def test_a_slot_is_given_only_while_all_could_grow_to_their_longest_in_memory() -> None:
+    queue = scheduler(slots=3, max_held=20)
+    first, large, small = sequence(3, 4), sequence(10, 4), sequence(1, 2)
+    for each in (first, large, small):
+        queue.add(each)
+    step(queue)
+    assert [each.slot for each in (first, large, small)] == [0, None, None]  # the small one does not pass the large
+    first.parked = True
+    assert not queue.ready()
+    queue.remove(first)
+    assert queue.ready()
+    step(queue)
+    assert [each.slot for each in (large, small)] == [0, 1]
+
+
 def test_a_parked_sequence_keeps_its_slot_and_is_passed_over() -> None:
     queue = scheduler()
     slow, fast = sequence(), sequence()
@@ -120,7 +136,7 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = scheduler(slots=3)
+        self.queue = scheduler(slots=3, max_held=MAX_HELD)
         self.alive: list[Sequence] = []
         self.steps_since: dict[Sequence, int] = {}
 
@@ -160,6 +176,7 @@ class Life(RuleBasedStateMachine):
         slots = [each.slot for each in self.queue.running]
         assert None not in slots
         assert len(set(slots)) == len(slots) <= 3
+        assert sum(each.most_tokens for each in self.queue.running) <= MAX_HELD
 
     def teardown(self) -> None:
         """Whatever happened before: unparked, everyone ends."""
