@@ -75,7 +75,7 @@ async def _play(role: Role, arguments: argparse.Namespace) -> int:
         return await role(link, arguments)
     except Exception as error:
         _log.exception("%s ends by a fault", arguments.name)
-        link.tell("fatal", reason=f"failed: {type(error).__name__}: {error}")
+        link.tell("fatal", reason=f"{type(error).__name__}: {error}")
         return exit_codes.INTERNAL
     finally:
         link.close()

@@ -40,7 +40,7 @@ class Limits:
     drain_grace_s: float = 0.5  # from the end of the drain to SIGKILL
     retry_s: float = 0.5  # the second restart's delay; the first is immediate, then it doubles
     max_retry_s: float = 30.0
-    stable_s: float = 60.0  # a child that served so long starts again with no delay
+    stable_s: float = 10.0  # a child that served so long starts again with no delay
     num_start_attempts: int = 5  # per post, before the first success
 
 
@@ -102,8 +102,12 @@ class Post:
         return delay_s
 
 
-def spell_end(status: int) -> str:
-    """How a process ended: "was killed by SIGKILL" for -9."""
+def spell_end(status: int, told: str = "", aborted: str = "") -> str:
+    """How a process ended: "was killed by SIGKILL" for -9. told: its own last words; aborted: why we have ended it."""
+    if told:
+        return f"failed: {told}"
+    if aborted:
+        return f"was aborted: {aborted}"
     if status < 0:
         return f"was killed by {signal.Signals(-status).name}"
     return f"exited with status {status}" if status else "exited unasked"

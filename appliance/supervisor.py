@@ -26,6 +26,9 @@ from appliance.reload_queue import ReloadQueue
 from appliance.statistics import Statistics
 
 STOPPING = "headrace is stopping"
+#: What clients are told of an engine that is away. The cause, which may name files, is for the log and the status page.
+RESTARTING = "it is being restarted"
+UNRESPONSIVE = "it does not respond"
 
 
 class Supervisor:
@@ -145,6 +148,7 @@ class Supervisor:
             self._drain(post, candidate.plan.drain_s)
         for _ in range(candidate.plan.workers - len(staying)):
             self._fill(self._crew.vacancy())
+        self._crew.hurry(self._now)  # what they failed by may be what was mended
         self._reload_ended(())
 
     def _roll_back(self, *problems: str) -> None:
@@ -237,17 +241,17 @@ class Supervisor:
         post.trouble = trouble
         self._log("warning" if trouble else "info", f"{post.name}: {trouble or 'well again'}")
         if post.state is State.SERVING and self._is_current_engine(post):
-            self._tell_engine(up=not trouble, reason=trouble)
+            self._tell_engine(up=not trouble, reason=UNRESPONSIVE)
 
     def _exited(self, post: Post, status: int) -> None:
-        how = post.told or (post.reason if post.state is State.ABORTING else "") or spell_end(status)
+        how = spell_end(status, post.told, post.reason if post.state is State.ABORTING else "")
         if self._stop_at is not None or post.state is State.DRAINING:
             self._left(post, how, status)
             return
         candidate = self._candidate
         delay_s = post.failed(how, self._now, self._limits)
         if self._current is None and status == exit_codes.CANNOT_BOOT:
-            self._give_up(f"{post.name} cannot start: {how}")
+            self._give_up(f"{post.name} {how}")
             return
         if self._current is None and post.num_failures >= self._limits.num_start_attempts:
             self._give_up(f"{post.name} did not start in {post.num_failures} attempts; the last one {how}")
@@ -262,7 +266,7 @@ class Supervisor:
         if self._crew.posts.get(post.name) is post:  # else it was the engine of what was rolled back
             self._log("error", f"{post.name} {how}; it is started again {f'in {delay_s:g} s' if delay_s else 'now'}")
             if self._is_current_engine(post):
-                self._tell_engine(up=False, reason=how)
+                self._tell_engine(up=False, reason=RESTARTING)
             if not delay_s:
                 self._fill(post)
         self._finish_if_committed()
@@ -295,12 +299,13 @@ class Supervisor:
         self._do(events.Commit(post.child, self._revision))
         if self._generation:
             engine = self._crew.engine(self._generation)
-            self._do(events.TellEngine(post.child, engine.serves, engine.trouble or engine.reason))
+            reason = "" if engine.serves else UNRESPONSIVE if engine.trouble else RESTARTING
+            self._do(events.TellEngine(post.child, engine.serves, reason))
 
     def _tell_engine(self, *, up: bool, reason: str = "") -> None:
         for post in self._crew.proxies():
             if post.state in (State.BUILT, State.SERVING):
-                self._do(events.TellEngine(post.child, up, reason))
+                self._do(events.TellEngine(post.child, up, "" if up else reason))
 
     def _is_current_engine(self, post: Post) -> bool:
         return post.role == "engine" and post.generation == self._generation
@@ -317,7 +322,7 @@ class Supervisor:
             served = post.serves
             self._do(*self._crew.overdue(post, self._now))
             if served and self._is_current_engine(post):
-                self._tell_engine(up=False, reason=post.reason)
+                self._tell_engine(up=False, reason=UNRESPONSIVE)
         if self._candidate and self._candidate.due_at <= self._now:
             self._overdue(self._candidate)
 

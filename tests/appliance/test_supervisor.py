@@ -38,7 +38,7 @@ from appliance.events import (
     Ticked,
     Trouble,
 )
-from appliance.supervisor import Supervisor
+from appliance.supervisor import RESTARTING, UNRESPONSIVE, Supervisor
 from tests.playbook import Playbook
 
 PLAIN = Plan(workers=2, drain_s=30.0)
@@ -110,7 +110,7 @@ class TestStart:
         play << Spawn(3, "proxy-2", "proxy") << Build(3, 1, 1, True)
         play >> Fatal(1, "model 'chat': weights.bin is missing")
         play >> Exited(1, 78) << Drain(2, 0.0) << Drain(3, 0.0) << StopListening()
-        assert "engine-1 cannot start: model 'chat': weights.bin is missing" in logged(play)
+        assert "engine-1 failed: model 'chat': weights.bin is missing" in logged(play)
         play >> Exited(2, 0)
         play >> Exited(3, 0) << Exit(78)
 
@@ -170,10 +170,9 @@ class TestRestart:
     def test_O05_a_dead_engine_is_told_to_the_proxies_at_once_and_restarted_at_once(self) -> None:
         play = local()
         play >> Exited(1, -9)
-        why = "was killed by SIGKILL"
-        play << TellEngine(2, False, why) << TellEngine(3, False, why)
+        play << TellEngine(2, False, RESTARTING) << TellEngine(3, False, RESTARTING)
         play << Spawn(4, "engine-1", "engine") << StartEngine(4, 1, False)
-        assert faults(play) == f"engine-1 is starting: {why}"
+        assert faults(play) == "engine-1 is starting: was killed by SIGKILL"
         play >> Serving(4) << TellEngine(2, True) << TellEngine(3, True)
         assert faults(play) == ""
 
@@ -183,16 +182,16 @@ class TestRestart:
             play.after(1) >> Beat(2)
             play >> Beat(3)
         play >> Ticked()
-        why = "no heartbeat for 10 s"
-        play << Kill(1, "SIGABRT") << TellEngine(2, False, why) << TellEngine(3, False, why)
+        play << Kill(1, "SIGABRT") << TellEngine(2, False, UNRESPONSIVE) << TellEngine(3, False, UNRESPONSIVE)
         play.after(2) >> Ticked() << Kill(1, "SIGKILL")
-        play >> Exited(1, -9) << TellEngine(2, False, why) << TellEngine(3, False, why)
+        play >> Exited(1, -9) << TellEngine(2, False, RESTARTING) << TellEngine(3, False, RESTARTING)
         play << Spawn(4, "engine-1", "engine") << StartEngine(4, 1, False)
+        assert "engine-1 was aborted: no heartbeat for 10 s; it is started again now" in logged(play)
 
     def test_O05_an_engine_in_trouble_is_down_before_it_is_aborted_and_may_recover(self) -> None:
         play = local()
         why = "the runner has been inside one run for 31 s"
-        play >> Trouble(1, why) << TellEngine(2, False, why) << TellEngine(3, False, why)
+        play >> Trouble(1, why) << TellEngine(2, False, UNRESPONSIVE) << TellEngine(3, False, UNRESPONSIVE)
         assert faults(play) == f"engine-1 is {why}"
         play >> Trouble(1, why)
         play >> Beat(1) << TellEngine(2, True) << TellEngine(3, True)
@@ -200,7 +199,7 @@ class TestRestart:
     def test_trouble_is_no_heartbeat(self) -> None:
         play = local()
         why = "stuck"
-        play >> Trouble(1, why) << TellEngine(2, False, why) << TellEngine(3, False, why)
+        play >> Trouble(1, why) << TellEngine(2, False, UNRESPONSIVE) << TellEngine(3, False, UNRESPONSIVE)
         for _ in range(10):
             play.after(1) >> Trouble(1, why)
             play >> Beat(2)
@@ -210,11 +209,10 @@ class TestRestart:
     def test_a_replacement_learns_that_the_engine_is_down(self) -> None:
         play = local()
         play >> Exited(1, -9)
-        why = "was killed by SIGKILL"
-        play << TellEngine(2, False, why) << TellEngine(3, False, why)
+        play << TellEngine(2, False, RESTARTING) << TellEngine(3, False, RESTARTING)
         play << Spawn(4, "engine-1", "engine") << StartEngine(4, 1, False)
         play >> Exited(2, -9) << Spawn(5, "proxy-1", "proxy") << Build(5, 1, 1, False)
-        play >> Built(5, 1) << Commit(5, 1) << TellEngine(5, False, why)
+        play >> Built(5, 1) << Commit(5, 1) << TellEngine(5, False, RESTARTING)
 
     def test_a_replacement_that_cannot_build_is_tried_again_later(self) -> None:
         play = plain()
@@ -348,7 +346,7 @@ class TestReload:
         play >> Loaded(OTHER) << Spawn(4, "engine-2", "engine") << StartEngine(4, 2, True)
         play << Build(2, 2, 2, True) << Build(3, 2, 2, True)
         play >> Fatal(4, "model.onnx is corrupt")
-        problem = "engine-2 model.onnx is corrupt"
+        problem = "engine-2 failed: model.onnx is corrupt"
         play >> Exited(4, 78) << Discard(2, 2) << Discard(3, 2) << Forget() << Answer(7, (problem,))
         assert faults(play) == ""
 
@@ -376,14 +374,31 @@ class TestReload:
     def test_a_reload_does_not_wait_for_an_engine_that_is_down(self) -> None:
         play = local()
         play >> Exited(1, -9)
-        why = "was killed by SIGKILL"
-        play << TellEngine(2, False, why) << TellEngine(3, False, why)
+        play << TellEngine(2, False, RESTARTING) << TellEngine(3, False, RESTARTING)
         play << Spawn(4, "engine-1", "engine") << StartEngine(4, 1, False)
         play >> ReloadAsked() << Load()
         play >> Loaded(LOCAL) << Build(2, 2, 1, True) << Build(3, 2, 1, True)
         play >> Built(2, 2)
         play >> Built(3, 2) << Adopt(2, 1)
-        play << Commit(2, 2) << TellEngine(2, False, why) << Commit(3, 2) << TellEngine(3, False, why)
+        play << Commit(2, 2) << TellEngine(2, False, RESTARTING)
+        play << Commit(3, 2) << TellEngine(3, False, RESTARTING)
+
+    def test_a_reload_tries_at_once_what_waits_for_its_next_attempt(self) -> None:
+        play = local()
+        play >> Exited(1, -9) << TellEngine(2, False, RESTARTING) << TellEngine(3, False, RESTARTING)
+        play << Spawn(4, "engine-1", "engine") << StartEngine(4, 1, False)
+        play >> Fatal(4, "engine-1.sock: cannot listen there: No such file or directory")
+        play >> Exited(4, 1) << TellEngine(2, False, RESTARTING) << TellEngine(3, False, RESTARTING)
+        play >> ReloadAsked() << Load()
+        play >> Loaded(LOCAL) << Build(2, 2, 1, True) << Build(3, 2, 1, True)
+        play >> Built(2, 2)
+        play >> Built(3, 2) << Adopt(2, 1)
+        play << Commit(2, 2) << TellEngine(2, False, RESTARTING)
+        play << Commit(3, 2) << TellEngine(3, False, RESTARTING)
+        play >> Serving(2, 2)
+        play >> Serving(3, 2)
+        assert play.core.wake_at() == play.now
+        play >> Ticked() << Spawn(5, "engine-1", "engine") << StartEngine(5, 1, False)
 
     @pytest.mark.parametrize(("workers", "actions"), [
         (3, [Spawn(3, "proxy-3", "proxy"), Build(3, 2, 0, False)]),
