@@ -33,7 +33,6 @@ class Kind(Enum):
     CONTEXT_LENGTH = (422, "invalid_request_error", "context_length_exceeded")
     FAILED = (500, "server_error", "engine_failed")
     OVERLOADED = (503, "server_error", "queue_full")
-    DRAINING = (503, "server_error", "draining")
     UNAVAILABLE = (503, "server_error", "engine_unavailable")
 
     def __init__(self, status: int, type_: str, code: str | None) -> None:

@@ -6,8 +6,10 @@ Owns the visible list of endpoints, the form of every error, and the socket file
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from types import ModuleType
 
@@ -33,7 +35,9 @@ class Server:
 
     def __init__(self, serving: Serving, socket_path: str) -> None:
         self._path = socket_path
-        app = web.Application(middlewares=[_speak_openai])
+        self._serving = serving
+        app = web.Application(middlewares=[self._count, _speak_openai])
+        app.on_response_prepare.append(_leave_unnamed)
         for endpoint in ENDPOINTS:
             app.add_routes(endpoint.routes(serving))
         self._runner = web.AppRunner(
@@ -51,9 +55,8 @@ class Server:
         self._site: web.UnixSite | None = None
 
     async def open(self) -> None:
-        """Bind and listen. A socket that a dead engine left is replaced. Raises OSError."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path)
+        """Bind and listen. A socket that a dead engine left is replaced; a living one is not. Raises OSError."""
+        _check_unserved(self._path)
         await self._runner.setup()
         self._site = web.UnixSite(self._runner, self._path, backlog=1024)
         await self._site.start()
@@ -70,6 +73,31 @@ class Server:
         """End every connection."""
         await self.stop_accepting()
         await self._runner.cleanup()
+
+    @web.middleware
+    async def _count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Keep the drain waiting for this request; while there is one, let its connection end with its answer."""
+        with self._serving.request():
+            response = await handler(request)
+            if self._serving.draining:
+                response.force_close()
+            return response
+
+
+def _check_unserved(path: str) -> None:
+    """Raises OSError when somebody listens on the socket: binding would take it from under him."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return
+    raise OSError(errno.EADDRINUSE, "another engine is listening there")
+
+
+async def _leave_unnamed(request: web.Request, response: web.StreamResponse) -> None:
+    """aiohttp names itself and its version in every answer: of no use to a client, and of some to an attacker."""
+    response.headers.popall("Server", None)
 
 
 @web.middleware

@@ -1,6 +1,7 @@
-"""What is served: the models by name, the device that runs them, and whether new work is taken.
+"""What is served: the models by name, the device that runs them, and the requests that are inside.
 
-Owns the lookup of a model and the granting of places; every endpoint is handed one Serving. Knows no wire format.
+Owns the lookup of a model, the granting of places, the watch over the device on behalf of those who wait for it, and
+what draining means. Every endpoint is handed one Serving. Knows no wire format.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Literal, Protocol, TypeVar
 
 from engine.admission import Admission
@@ -18,6 +19,7 @@ from engine.errors import Kind, RequestError, invalid
 from engine.job import Lane
 
 _RETRY_S = 5.0
+WATCH_S = 10.0  # how often a request that waits asks whether the device is still well
 
 
 class Model(Protocol):
@@ -48,6 +50,7 @@ class Model(Protocol):
 
 
 M = TypeVar("M", bound=Model)
+T = TypeVar("T")
 
 
 class Serving:
@@ -59,6 +62,7 @@ class Serving:
         self.hang_s = hang_s
         self.max_body_bytes = max_body_bytes
         self.draining = False
+        self.num_inside = 0  # requests between their head and the end of their answer
         self._emptied = asyncio.Event()  # set whenever the last request leaves
 
     def get(self, name: str) -> Model:
@@ -79,10 +83,19 @@ class Serving:
         return model
 
     @contextlib.contextmanager
+    def request(self) -> Iterator[None]:
+        """Count a request from its head to the end of its answer: draining waits for it, also while it uploads."""
+        self.num_inside += 1
+        try:
+            yield
+        finally:
+            self.num_inside -= 1
+            if not self.num_inside:
+                self._emptied.set()
+
+    @contextlib.contextmanager
     def place(self, model: Model) -> Iterator[None]:
         """Hold one of the model's places while a request is worked on. Raises RequestError (503, Retry-After)."""
-        if self.draining:
-            raise RequestError(Kind.DRAINING, "the engine is being replaced; try again", retry_after_s=_RETRY_S)
         error = self.failure(time.monotonic())
         if error is not None:
             raise error
@@ -95,8 +108,17 @@ class Serving:
             yield
         finally:
             model.admission.leave(time.monotonic())
-            if not self.num_inside:
-                self._emptied.set()
+
+    async def watched(self, work: Coroutine[Any, Any, T]) -> T:
+        """What ``work`` on the device comes to. Raises RequestError (503) once the device cannot serve any more."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait((task,), timeout=WATCH_S))[0]:
+                if (error := self.failure(time.monotonic())) is not None:
+                    raise error
+            return task.result()
+        finally:
+            task.cancel()
 
     def failure(self, now: float) -> RequestError | None:
         """``problem`` as what a request is answered; None: the device can serve."""
@@ -115,7 +137,11 @@ class Serving:
         return None
 
     async def drain(self, deadline_s: float) -> bool:
-        """Refuse new requests and wait for those inside; False: some are still inside after ``deadline_s``."""
+        """Wait until no request is inside; False: some still are after ``deadline_s``.
+
+        Whoever listens has stopped before. What comes on a connection that is open already was on its way when the
+        engine was told to go, so it is served, and its connection ends with it.
+        """
         self.draining = True
         self._emptied.clear()
         if self.num_inside:
@@ -123,8 +149,3 @@ class Serving:
                 async with asyncio.timeout(deadline_s):
                     await self._emptied.wait()
         return not self.num_inside
-
-    @property
-    def num_inside(self) -> int:
-        """Requests that hold a place."""
-        return sum(model.admission.num_inside for model in self.models.values())

@@ -66,7 +66,7 @@ class EngineWorker:
         return None if self._serving is None else self._serving.problem(now)
 
     async def drain(self, deadline_s: float) -> bool:
-        """Take nothing new, let what was taken end within ``deadline_s``, cut the rest, stop. True: nothing was cut."""
+        """Take no new connection, let requests end within ``deadline_s``, cut the rest, stop. True: nothing was cut."""
         serving, server = self._serving, self._server
         if serving is None or server is None:
             return True

@@ -24,7 +24,7 @@ def routes(serving: Serving) -> list[web.RouteDef]:
         model = serving.find(body.get("model"), Embedder)
         asked = embeddings.parse(body, model.dimensions)
         with serving.place(model):
-            answer = await model.embed(serving.device, asked.texts)
+            answer = await serving.watched(model.embed(serving.device, asked.texts))
         render = partial(embeddings.render, model.name, answer.vectors, answer.num_tokens, as_base64=asked.base64)
         content = render() if len(asked.texts) <= _RENDERED_IN_PLACE_TEXTS else await asyncio.to_thread(render)
         headers = {"headrace-ignored": ", ".join(asked.ignored)} if asked.ignored else {}

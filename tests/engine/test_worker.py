@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from pathlib import Path
 
@@ -52,7 +53,8 @@ async def test_a_socket_that_cannot_be_bound_is_not_permanent(tmp_path: Path, de
 
 
 async def test_it_tells_its_progress_replaces_a_stale_socket_and_serves(tmp_path: Path, decoder: FakeDecoder) -> None:
-    (tmp_path / "e.sock").touch()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "e.sock"))
     told: list[str] = []
     worker = EngineWorker(settings(tmp_path))
     await worker.start(told.append)
@@ -88,18 +90,51 @@ async def test_O05_a_runner_that_hangs_is_unhealthy_and_new_requests_are_503(
     assert int(late.headers["Retry-After"]) >= 1
 
 
-async def test_drain_lets_what_runs_end_and_refuses_the_rest(tmp_path: Path, decoder: FakeDecoder) -> None:
+@pytest.mark.parametrize("occupied", ["file", "engine"])
+async def test_what_is_at_the_sockets_path_is_not_taken_away(
+    tmp_path: Path, decoder: FakeDecoder, occupied: str
+) -> None:
+    path = tmp_path / "e.sock"
+    with socket.socket(socket.AF_UNIX) as other:
+        if occupied == "file":
+            path.write_text("kept")
+        else:
+            other.bind(str(path))
+            other.listen()
+        with pytest.raises(EngineError, match="cannot listen there"):
+            await EngineWorker(settings(tmp_path)).start(lambda what: None)
+    assert path.exists()
+
+
+async def test_drain_serves_what_comes_on_open_connections_and_ends_them(tmp_path: Path, decoder: FakeDecoder) -> None:
     async with engine(tmp_path, chat_model(decoder)) as served:
         assert (await served.get("/health")).status == 200
         draining, running = await _drain_while_running(served, decoder, 30)
-        late = await served.post()
         health = await served.get("/health")
         decoder.gate.set()
         assert (await running).text == "hi"
         assert await draining
-    assert late.status == health.status == 503
-    assert late.json["error"]["code"] == "draining"
-    assert int(late.headers["Retry-After"]) >= 1
+    assert health.status == 503
+    assert health.headers["Connection"] == "close"
+
+
+async def test_drain_waits_for_a_request_that_still_uploads(tmp_path: Path, decoder: FakeDecoder) -> None:
+    worker = EngineWorker(settings(tmp_path))
+    await worker.start(lambda what: None)
+    reader, writer = await asyncio.open_unix_connection(str(tmp_path / "e.sock"))
+    body = b'{"model":"chat","messages":[{"role":"user","content":"hi"}]}'
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body))
+    writer.write(body[:9])
+    await until(lambda: worker.statistics()["requests"] == 1)
+    draining = asyncio.ensure_future(worker.drain(30))
+    await until(lambda: not (tmp_path / "e.sock").exists())
+    writer.write(body[9:])
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"\r\nConnection: close\r\n" in answer
+    assert b"\r\nServer:" not in answer
+    assert await draining
+    writer.close()
 
 
 async def test_drain_ends_at_its_deadline(tmp_path: Path, decoder: FakeDecoder) -> None:

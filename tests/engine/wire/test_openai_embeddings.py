@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from engine.device import Device
 from engine.embedder import load_embedder
+from engine.encoder import Encoder
 from engine.importers.bert import import_bert
 from engine.model_folder import ModelFolder
 from engine.server import Server
@@ -50,10 +52,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> ModelFolder:
 
 
 @contextlib.asynccontextmanager
-async def serve(folder: ModelFolder, socket: Path, *, started: bool = True, **settings: Any) -> AsyncIterator[Engine]:
+async def serve(
+    folder: ModelFolder, socket: Path, *, started: bool = True, hang_s: float = 30, **settings: Any
+) -> AsyncIterator[Engine]:
     embedder = load_embedder(folder, ModelSettings(name="embed", path=str(folder.path), **settings), threads=1)
     device = Device("cpu", [embedder.lane], asyncio.get_running_loop())
-    server = Server(Serving({"embed": embedder}, device, hang_s=30, max_body_bytes=100_000), str(socket))
+    server = Server(Serving({"embed": embedder}, device, hang_s=hang_s, max_body_bytes=100_000), str(socket))
     await server.open()
     if started:
         device.start()
@@ -198,3 +202,20 @@ async def test_O02_clients_that_leave_free_their_places(folder: ModelFolder, tmp
         while status == 503:  # the server sees the closed connections a moment later
             status, answer = await engine.embed("b")
         assert answer["data"][0]["embedding"] == expected(8)
+
+
+async def test_O05_a_request_inside_a_run_that_hangs_is_told(
+    folder: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.serving.WATCH_S", 0.02)
+    opened = threading.Event()
+    async with serve(folder, tmp_path / "e.sock", hang_s=0.05) as engine:
+        with monkeypatch.context() as patch:
+            patch.setattr(Encoder, "run", lambda *_: opened.wait(30))
+            status, answer, headers = await engine.post({"model": "embed", "input": "a"})
+            opened.set()
+            assert await engine.device.ping(10)
+        assert (await engine.embed("a"))[0] == 200
+    assert status == 503
+    assert answer["error"]["code"] == "engine_unavailable"
+    assert int(headers["Retry-After"]) >= 1
