@@ -48,10 +48,11 @@ class Receiver(Protocol):
 
 
 class ResponseParser:
-    """Parses one answer. ``complete``: it ended. ``reusable``: the connection may carry another request."""
+    """Parses one answer. ``complete``: it ended. ``reusable``: the connection may carry another request.
+    ``head_is_new``: the head came, and nobody has reset this since."""
 
     __slots__ = ("_fields", "_head_request", "_interim", "_keep_alive", "_left", "_mode", "_num_interim", "_parser",
-                 "_quiet_bytes", "_receiver", "_surplus", "complete")  # fmt: skip
+                 "_quiet_bytes", "_receiver", "_surplus", "complete", "head_is_new")  # fmt: skip
 
     def __init__(self, receiver: Receiver, *, head_request: bool) -> None:
         self._receiver = receiver
@@ -66,6 +67,7 @@ class ResponseParser:
         self._keep_alive = False
         self._surplus = False
         self.complete = False
+        self.head_is_new = False
 
     @property
     def reusable(self) -> bool:
@@ -73,16 +75,22 @@ class ResponseParser:
 
     def feed(self, data: memoryview) -> None:
         """Take what was received. ``data`` is only read during the call. Raises ProtocolError."""
-        mode = self._mode
-        if self.complete:
-            self._surplus = True
-        elif mode == _LENGTH:
+        if self._mode == _LENGTH and not self.complete:
             self._feed_length(data)
-        elif mode == _UNTIL_CLOSE:
+        elif self._mode == _UNTIL_CLOSE and not self.complete:
             self._receiver.data(bytes(data))
+        elif (parser := self._parser) is None:
+            self._surplus = True
         else:
             self._quiet_bytes += len(data)
-            self._parse(data)
+            try:
+                parser.feed_data(data)
+            except httptools.HttpParserCallbackError as error:
+                raise error.__context__ or error from None
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+                if not self.complete:
+                    raise ProtocolError(f"the answer is malformed: {error}") from None
+                self._surplus = True
             if self._quiet_bytes > MAX_HEAD_BYTES:
                 raise ProtocolError(f"head, chunk extension or trailers of the answer exceed {MAX_HEAD_BYTES} bytes")
 
@@ -107,19 +115,6 @@ class ResponseParser:
         """Parse no more. The parser knows its callbacks and they know it: a cycle, which is cut here so that a request
         leaves nothing to the cycle collector."""
         self._parser = None
-
-    def _parse(self, data: memoryview) -> None:
-        parser = self._parser
-        if parser is None:
-            return
-        try:
-            parser.feed_data(data)
-        except httptools.HttpParserCallbackError as error:
-            raise error.__context__ or error from None
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            if not self.complete:
-                raise ProtocolError(f"the answer is malformed: {error}") from None
-            self._surplus = True
 
     def _finish(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
         self.complete = True
@@ -150,6 +145,7 @@ class ResponseParser:
             self._note_interim(status)
             return
         self._interim = False
+        self.head_is_new = True
         kept, length_value, coding, dated = read_response_headers(fields)
         length: int | None = None
         if coding is not None:

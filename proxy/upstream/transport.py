@@ -26,7 +26,7 @@ class Exchanger(Receiver, Protocol):
     """Who sent the request on a connection and takes its answer."""
 
     def received(self) -> None:
-        """Everything of one read was passed on."""
+        """The read that brought the head was passed on: if no body came with it, none is to be waited for."""
 
     def failed(self, failure: Failure, reason: str) -> None:
         """The answer will not become complete; the connection is gone."""
@@ -140,7 +140,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.heard_at = time.monotonic()
         try:
             parser.feed(_buffer[:nbytes])
-            exchanger.received()
+            if parser.head_is_new:
+                parser.head_is_new = False
+                exchanger.received()
         except ProtocolError as error:
             self.abort()
             exchanger.failed(Failure.PROTOCOL, str(error))
@@ -150,8 +152,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """A FIN, or over TLS a close_notify: the one clean end that an answer without a length has."""
         parser, exchanger = self._parser, self._exchanger
-        if parser is not None and exchanger is not None and parser.eof():
-            exchanger.received()
+        if parser is not None and exchanger is not None:
+            parser.eof()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
