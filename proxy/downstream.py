@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, Protocol, cast
 
 from aiohttp import http_parser, web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import RequestHandler
@@ -268,7 +268,8 @@ class ClientConnection(RequestHandler):
         try:
             parsed, upgraded, _ = parser.feed_data(data)
         except HttpProcessingError as error:
-            refusal = explain(error, self.server.limits)
+            passed_bytes = error.args[1] if isinstance(error, LineTooLong) else None
+            refusal = explain(error.message, passed_bytes, self.server.limits)
         else:
             if not parsed:
                 if self._busy:

@@ -1,24 +1,24 @@
-"""What aiohttp's parser objects to, in our words: which limit was passed, or what is malformed, never what was sent."""
+"""What the request parser objects to, in our words: which limit was passed, or what is malformed, never what was sent.
+
+Pure. The messages told apart here are aiohttp's; tests/proxy/test_downstream_contract.py holds them.
+"""
 
 from __future__ import annotations
-
-from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from proxy.config import ListenerLimits
 from proxy.errors import Kind
 from proxy.gate import Refusal
 
 
-def explain(error: HttpProcessingError, limits: ListenerLimits) -> Refusal:
-    """The refusal for a parser's error; ``limits`` are those that the parser was made with."""
-    if isinstance(error, LineTooLong):
-        if error.args[1] == limits.line:
+def explain(message: str, passed_bytes: object, limits: ListenerLimits) -> Refusal:
+    """The refusal for a parser's error. passed_bytes: the limit of one line that was passed, if the parser says one."""
+    if passed_bytes is not None:
+        if passed_bytes == limits.line:
             return Refusal(Kind.URI_TOO_LONG, f"the request target exceeds {limits.line} bytes")
         return Refusal(Kind.HEADERS_TOO_LARGE, f"a header line exceeds {limits.header} bytes")
-    if error.message == "Too many headers received":
+    if message == "Too many headers received":
         return Refusal(Kind.HEADERS_TOO_LARGE, f"there are more than {limits.num_headers} header fields")
-    if error.message == "Received HTTPS traffic on an HTTP port":
+    if message == "Received HTTPS traffic on an HTTP port":
         return Refusal(Kind.BAD_REQUEST, "this port speaks plain HTTP; use https on the TLS port")
     # The first line says what, the rest quotes the client.
-    first_line = error.message.partition("\n")[0].rstrip(":")
-    return Refusal(Kind.BAD_REQUEST, first_line or "the request is malformed")
+    return Refusal(Kind.BAD_REQUEST, message.partition("\n")[0].rstrip(":") or "the request is malformed")
