@@ -1,7 +1,8 @@
 """The admin interface: orders on a unix socket for its owner alone, readings on a loopback port for everybody local.
 
-The port has GET /metrics, /status and /healthz; the socket has them too, and POST /reload, /status and /stop. Knows the
-box only by the few questions and orders of ``Box``.
+The port has GET /metrics, /status and /healthz; the socket has them too, and POST /reload, /status and /stop. The port
+answers to addresses and to localhost alone: a web page whose name was made to point at 127.0.0.1 sends its own name.
+Knows the box only by the few questions and orders of ``Box``.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Awaitable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from appliance import metrics
 from appliance.admin_client import SOCKET_NAME
@@ -39,24 +43,13 @@ class Admin:
         self._runners: dict[str, web.AppRunner] = {}
 
     async def open_socket(self, runtime_dir: Path) -> None:
-        """Take orders at ``admin.sock``, readable by the owner alone. Raises OSError."""
-        path = runtime_dir / SOCKET_NAME
-        path.unlink(missing_ok=True)
+        """Take orders at ``admin.sock``, readable by the owner alone, in place of the one before. Raises OSError."""
         orders = [web.post("/reload", self._reload), web.post("/status", self._status), web.post("/stop", self._stop)]
-        runner = await self._start("socket", orders)
-        before = os.umask(0o177)
-        try:
-            await web.UnixSite(runner, str(path)).start()
-        finally:
-            os.umask(before)
+        await self._open("socket", _bind_for_owner(runtime_dir / SOCKET_NAME), orders)
 
     async def open_port(self, sock: socket.socket | None) -> None:
         """Show readings on this bound socket, in place of the one before; None: on the unix socket alone."""
-        before = self._runners.pop("port", None)
-        if sock is not None:
-            await web.SockSite(await self._start("port", []), sock, backlog=64).start()
-        if before is not None:
-            await before.cleanup()
+        await self._open("port", sock, [], _refuse_names)
 
     async def close(self) -> None:
         """End both."""
@@ -64,18 +57,24 @@ class Admin:
             await runner.cleanup()
         self._runners.clear()
 
-    async def _start(self, name: str, orders: list[web.RouteDef]) -> web.AppRunner:
-        application = web.Application(client_max_size=_MAX_BODY_BYTES)
-        readings = [
-            web.get("/metrics", self._metrics),
-            web.get("/status", self._status),
-            web.get("/healthz", self._healthz),
-        ]
-        application.add_routes(readings + orders)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_S, handle_signals=False)
-        await runner.setup()
-        self._runners[name] = runner
-        return runner
+    async def _open(
+        self, name: str, sock: socket.socket | None, orders: list[web.RouteDef], *middlewares: Middleware
+    ) -> None:
+        before = self._runners.pop(name, None)
+        if sock is not None:
+            application = web.Application(client_max_size=_MAX_BODY_BYTES, middlewares=middlewares)
+            readings = [
+                web.get("/metrics", self._metrics),
+                web.get("/status", self._status),
+                web.get("/healthz", self._healthz),
+            ]
+            application.add_routes(readings + orders)
+            runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_S, handle_signals=False)
+            self._runners[name] = runner
+            await runner.setup()
+            await web.SockSite(runner, sock, backlog=64).start()
+        if before is not None:
+            await before.cleanup()
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=await self._box.metrics(), headers={"Content-Type": metrics.CONTENT_TYPE})
@@ -99,3 +98,28 @@ class Admin:
     async def _stop(self, request: web.Request) -> web.Response:
         self._box.stop()
         return web.json_response({"ok": True})
+
+
+@web.middleware
+async def _refuse_names(request: web.Request, handler: Handler) -> web.StreamResponse:
+    host = urlsplit(f"//{request.host}").hostname or ""
+    try:
+        ip_address(host)
+    except ValueError:
+        if host != "localhost":
+            raise web.HTTPForbidden(text=f"{host} is not this machine's: ask localhost or 127.0.0.1\n") from None
+    return await handler(request)
+
+
+def _bind_for_owner(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)
+    try:
+        sock.bind(str(path))
+    except OSError:
+        sock.close()
+        raise
+    finally:
+        os.umask(before)
+    return sock

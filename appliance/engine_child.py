@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -35,13 +36,17 @@ class EngineChild:
         self._link = link
         self._make_worker = make_worker
         self._worker: Worker | None = None
+        self._socket_path = ""
         self._serves = False
 
     def report(self) -> tuple[str | None, dict[str, Any]]:
-        """Well while it loads; afterwards as the worker says."""
+        """Well while it loads; afterwards as the worker says, as long as it can be reached."""
         if self._worker is None or not self._serves:
             return None, {}
-        return self._worker.healthy(time.monotonic()), self._worker.statistics()
+        trouble = self._worker.healthy(time.monotonic())
+        if trouble is None and not os.path.exists(self._socket_path):
+            trouble = f"its socket {self._socket_path} was removed"
+        return trouble, self._worker.statistics()
 
     async def run(self) -> int:
         """Obey until told to end, or until the start fails; return the exit code."""
@@ -70,7 +75,7 @@ class EngineChild:
     async def _start(self, settings: EngineSettings) -> int | None:
         """None: it serves. Else the exit code."""
         began_at = time.monotonic()
-        self._worker = self._make_worker(settings)
+        self._worker, self._socket_path = self._make_worker(settings), settings.socket_path
         try:
             await self._worker.start(lambda step: self._link.tell("progress", step=step))
         except EngineError as error:

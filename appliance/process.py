@@ -22,7 +22,7 @@ from appliance.children import COMMAND, Children
 from appliance.config import Configuration, ConfigurationError, load
 from appliance.control import ChannelError
 from appliance.events import Action, Event
-from appliance.lock import claim
+from appliance.lock import RuntimeDir, claim
 from appliance.post import Limits
 from appliance.resource_error import ResourceError
 from appliance.shipment import Shipment
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from appliance.admin import Admin
 
 _log = logging.getLogger("headrace")
+_LOOK_S = 2.0  # how often the runtime directory is looked after
 
 
 def serve(path: Path, *, on_ready: Callable[[], None] | None = None) -> int:
@@ -43,8 +44,7 @@ def serve(path: Path, *, on_ready: Callable[[], None] | None = None) -> int:
     try:
         configuration = load(path)
         log.set_level(configuration.effective.log.level)
-        with claim(configuration.runtime_dir):
-            return asyncio.run(run(path, configuration, on_ready=on_ready))
+        return asyncio.run(run(path, configuration, on_ready=on_ready))
     except ConfigurationError as error:
         for problem in error.problems:
             _log.error("%s", problem)
@@ -64,11 +64,12 @@ async def run(
     limits: Limits | None = None,
 ) -> int:
     """An appliance from its start to its end, on the running loop. Raises ResourceError at the start."""
-    appliance = Appliance(path, Shipment(configuration), on_ready, command, limits)
-    try:
-        return await appliance.run()
-    finally:
-        await appliance.close()
+    with claim(configuration.runtime_dir) as runtime_dir:
+        appliance = Appliance(path, Shipment(configuration), runtime_dir, on_ready, command, limits)
+        try:
+            return await appliance.run()
+        finally:
+            await appliance.close()
 
 
 class Appliance:
@@ -78,6 +79,7 @@ class Appliance:
         self,
         path: Path,
         shipment: Shipment,
+        runtime_dir: RuntimeDir,
         on_ready: Callable[[], None] | None,
         command: Sequence[str],
         limits: Limits | None,
@@ -85,6 +87,7 @@ class Appliance:
         self._path = path
         self._current = shipment
         self._loaded: Shipment | None = shipment
+        self._runtime_dir = runtime_dir
         self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
         self._supervisor = Supervisor(limits)
@@ -110,6 +113,7 @@ class Appliance:
             _log.warning("systemd has handed over %s, which no listener uses", unused)
         self._happened(events.Loaded(self._current.plan))
         await self._open_admin()  # while the children start
+        self._begin(self._keep_runtime_dir())
         if interval_s := watchdog_interval_s(os.environ, os.getpid()):
             self._begin(self._feed_watchdog(interval_s))
         while self._exit_code is None:
@@ -292,7 +296,7 @@ class Appliance:
 
         self._admin = Admin(self)
         try:
-            await self._admin.open_socket(self._current.configuration.runtime_dir)
+            await self._admin.open_socket(self._runtime_dir.path)
             await self._admin.open_port(self._admin_socket())
         except OSError as error:
             raise ResourceError(f"the admin interface cannot be opened: {error.strerror or error}") from None
@@ -300,6 +304,17 @@ class Appliance:
     def _admin_socket(self) -> socket.socket | None:
         address = self._current.admin_address
         return self._sockets.duplicate(address) if address else None
+
+    async def _keep_runtime_dir(self) -> None:
+        """Without it nobody could give an order, and no engine could start again."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            try:
+                if self._runtime_dir.restore() and self._admin is not None:
+                    _log.warning("%s was removed; it is made again", self._runtime_dir.path)
+                    await self._admin.open_socket(self._runtime_dir.path)
+            except (ResourceError, OSError) as error:
+                _log.error("%s", error)
 
     async def _feed_watchdog(self, interval_s: float) -> None:
         while True:

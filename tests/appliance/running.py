@@ -13,7 +13,6 @@ from typing import Any
 from appliance import process
 from appliance.admin_client import call
 from appliance.config import load
-from appliance.lock import claim
 from appliance.post import Limits
 
 FAKE_CHILD = (sys.executable, "-P", str(Path(__file__).parent / "fake_child.py"))
@@ -103,7 +102,7 @@ class Running:
     async def get(self, path: str) -> tuple[int, str]:
         """(status, body) of the admin port."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.admin_port)
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n".encode())
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
         writer.close()
         return int(head.split()[1]), body
@@ -120,17 +119,16 @@ async def run(running: Running) -> AsyncIterator[Running]:
     """Serve what ``running.write`` wrote, from ready until the end of the block."""
     ready = asyncio.Event()
     configuration = load(running.file)
-    with claim(configuration.runtime_dir):
-        running.exit_code = asyncio.ensure_future(
-            process.run(running.file, configuration, on_ready=ready.set, command=FAKE_CHILD, limits=LIMITS)
-        )
-        waiting = asyncio.ensure_future(ready.wait())
-        async with asyncio.timeout(TIMEOUT_S):
-            await asyncio.wait({waiting, running.exit_code}, return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
-        try:
-            yield running
-        finally:
-            if not running.exit_code.done():
-                async with asyncio.timeout(TIMEOUT_S):
-                    await running.end()
+    running.exit_code = asyncio.ensure_future(
+        process.run(running.file, configuration, on_ready=ready.set, command=FAKE_CHILD, limits=LIMITS)
+    )
+    waiting = asyncio.ensure_future(ready.wait())
+    async with asyncio.timeout(TIMEOUT_S):
+        await asyncio.wait({waiting, running.exit_code}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+    try:
+        yield running
+    finally:
+        if not running.exit_code.done():
+            async with asyncio.timeout(TIMEOUT_S):
+                await running.end()

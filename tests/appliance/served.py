@@ -165,7 +165,7 @@ routes:
     async def metrics(self) -> dict[str, float]:
         """The metrics by name, summed over their labels."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.admin_port)
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         page = (await reader.read()).decode().partition("\r\n\r\n")[2]
         writer.close()
         totals: dict[str, float] = {}

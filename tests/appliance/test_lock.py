@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,29 @@ def test_a_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with pytest.raises(ResourceError, match="nobody else may write it"), claim(tmp_path):
         pass
+
+
+def test_a_link_that_somebody_else_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("run")
+    with claim(tmp_path / "link"):
+        pass
+    ours = os.geteuid()
+    lstat = Path.lstat
+    monkeypatch.setattr(Path, "lstat", lambda path: os.stat_result((*lstat(path)[:4], ours + 1, *lstat(path)[5:])))
+    with pytest.raises(ResourceError, match="not safe for sockets"), claim(tmp_path / "link"):
+        pass
+
+
+def test_a_removed_one_is_made_and_held_again(tmp_path: Path) -> None:
+    with claim(tmp_path / "run") as held:
+        assert not held.restore()
+        shutil.rmtree(tmp_path / "run")
+        assert held.restore()
+        assert not held.restore()
+        taken = pytest.raises(ResourceError, match=rf"another headrace \(pid {os.getpid()}\)")
+        with taken, claim(tmp_path / "run"):
+            pass
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:

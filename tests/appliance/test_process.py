@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from appliance.lock import claim
 from appliance.resource_error import ResourceError
-from tests.appliance.running import Running, free_port, run
+from tests.appliance.running import TIMEOUT_S, Running, free_port, run
 
 
 @pytest.fixture
@@ -162,7 +163,7 @@ async def test_a_model_that_can_never_load_ends_the_start(files: Running, caplog
     async with run(files) as running:
         assert running.exit_code is not None
         assert await running.exit_code == 78
-    assert "engine-1 cannot start: weights.bin is corrupt; import the model again" in caplog.text
+    assert "engine-1 failed: weights.bin is corrupt; import the model again" in caplog.text
 
 
 async def test_O05_an_engine_in_trouble_makes_the_box_unready(local: Running) -> None:
@@ -180,9 +181,30 @@ async def test_the_admin_socket_is_its_owners_alone(two: Running) -> None:
 
 async def test_the_admin_port_takes_no_orders(two: Running) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", two.admin_port)
-    writer.write(b"POST /stop HTTP/1.1\r\nHost: admin\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    writer.write(b"POST /stop HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
     assert (await reader.readline()).startswith(b"HTTP/1.1 404 ")
     writer.close()
+
+
+@pytest.mark.parametrize(("host", "status"), [
+    ("127.0.0.1:9180", 200), ("[::1]:9180", 200), ("localhost", 200), ("rebound.example:9180", 403), ("", 403),
+])  # fmt: skip
+async def test_the_admin_port_answers_to_no_name_that_a_web_page_can_have(two: Running, host: str, status: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", two.admin_port)
+    writer.write(f"GET /status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    assert (await reader.readline()).startswith(f"HTTP/1.1 {status} ".encode())
+    writer.close()
+
+
+async def test_a_runtime_directory_that_is_removed_is_made_again_and_the_engine_replaced(local: Running) -> None:
+    shutil.rmtree(local.runtime_dir)
+    async with asyncio.timeout(TIMEOUT_S):
+        while not (local.runtime_dir / "admin.sock").exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    status = await local.until(lambda status: status["children"][0]["restarts"] and status["ready"])
+    assert [child["restarts"] for child in status["children"]] == [1, 0]
+    assert (local.runtime_dir / "engine-1.sock").exists()
+    assert (await local.ask("reload", wait=True))["ok"]
 
 
 async def test_a_second_one_on_the_same_runtime_directory_is_refused(two: Running) -> None:
