@@ -99,6 +99,7 @@ class ClientConnection(RequestHandler):
     __slots__ = ("_body", "_busy", "_chunked", "_deaf", "_half_head", "_head_began_at", "_heard_at", "_idle_since",
                  "_linger_until", "_lingered_bytes", "_queue",
         "_raw_bytes", "_served", "_stalled_since", "_taken_bytes",
+        "_writable",
                  "closing", "peer", "server", "sink", "watcher")  # fmt: skip
 
     def __init__(self, server: EdgeServer, loop: asyncio.AbstractEventLoop) -> None:
@@ -137,6 +138,7 @@ class ClientConnection(RequestHandler):
         self._lingered_bytes = 0
         self._stalled_since = 0.0
         self._taken_bytes = 0
+        self._writable: asyncio.Future[None] | None = None
 
     # Serving
 
@@ -159,6 +161,8 @@ class ClientConnection(RequestHandler):
                 self._idle_since = time.monotonic()
                 if not again:
                     break
+                if self.writing_paused:
+                    await self._taken()
             if self._deaf or not self._body.complete:
                 await self._linger()
         except asyncio.CancelledError:
@@ -177,6 +181,14 @@ class ClientConnection(RequestHandler):
             await self._waiter
         finally:
             self._waiter = None
+
+    async def _taken(self) -> None:
+        """Wait until the client has taken its answers: one that pipelines and does not read gets no more of them."""
+        self._writable = self._loop.create_future()
+        try:
+            await self._writable
+        finally:
+            self._writable = None
 
     def _free_slot(self) -> None:
         """Tell the parser that a message was taken, and read on if it had stopped for that."""
@@ -250,6 +262,8 @@ class ClientConnection(RequestHandler):
         super().resume_writing()
         if self.watcher is not None:
             self.watcher.resume()
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         """Parse, then look at what the parser does not bound or tell: half heads, request lines, chunk frames."""

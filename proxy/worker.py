@@ -60,6 +60,7 @@ class ProxyWorker:
         self._edges: set[EdgeServer] = set()  # those of replaced listeners too, while they have connections
         self._relays: set[Relay] = set()
         self._snapshot: Snapshot | None = None
+        self._engine_down: str | None = None
         self._sweep_handle: asyncio.TimerHandle | None = None
         self._sweep_due = 0.0
         self._lag_s = 0.0
@@ -80,6 +81,8 @@ class ProxyWorker:
     async def commit(self, snapshot: Snapshot) -> None:
         """Serve with a snapshot from now on; requests under way keep theirs. Starts and stops listeners."""
         before, self._snapshot = self._snapshot, snapshot
+        if ENGINE in snapshot.upstreams:
+            snapshot.upstreams[ENGINE].engine.down = self._engine_down
         snapshot.states.seal()
         self._sockets = dict(snapshot.sockets)
         for address, plan in snapshot.listeners.items():
@@ -143,10 +146,11 @@ class ProxyWorker:
 
     def engine_state(self, up: bool, reason: str = "") -> None:
         """Take the supervisor's word on the local engine: down, its routes answer 503 at once; up, it begins afresh."""
+        self._engine_down = None if up else (reason or "it is down")
         upstream = self._snapshot.upstreams.get(ENGINE) if self._snapshot is not None else None
         if upstream is None:
             return
-        upstream.engine.down = None if up else (reason or "it is down")
+        upstream.engine.down = self._engine_down
         if up:
             upstream.breaker.reset(time.monotonic())
             for state in upstream.states:

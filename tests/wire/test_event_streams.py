@@ -180,6 +180,9 @@ async def test_an_engine_that_is_down_answers_at_once_and_is_forgiven() -> None:
         assert int(answer.get("retry-after") or 0) >= 1
         assert b"it is being restarted" in answer.body
         assert upstream.received == b""
+        snapshot = await running.worker.build(running.config, {}, {})
+        await running.worker.commit(snapshot)
+        assert (await running.ask(POST)).status == 503  # a reload does not forget it
         running.worker.engine_state(True)
         assert (await running.ask(POST)).status == 200
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.wire.harness import OK, UpstreamSide, app, edge, eventually, raw_upstream, reached
+from tests.wire.harness import OK, UpstreamSide, answering, app, edge, eventually, raw_upstream, reached
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -78,6 +78,20 @@ async def test_D04_a_slow_client_gets_everything_once_it_reads() -> None:
         await client.send(GET)
         await eventually(lambda: any(relay._connection.reading_paused for relay in running.worker._relays))
         assert (await client.answer()).body == body
+
+
+async def test_D04_a_client_that_pipelines_and_does_not_read_gets_no_more_answers() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n" + b"x" * 50000
+    async with raw_upstream(answering(answer)) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect(receive_buffer_bytes=4096)
+        await client.send(GET * 500)
+        await eventually(lambda: any(connection.writing_paused for connection in running.worker._open()))
+        (connection,) = running.worker._open()
+        assert connection.transport is not None
+        assert connection.transport.get_write_buffer_size() <= 2 * 65536
+        assert len(upstream.heads) < 500
+        for _ in range(500):
+            assert len((await client.answer()).body) == 50000
 
 
 async def test_D05_a_client_that_leaves_under_back_pressure_frees_the_upstream() -> None:
