@@ -32,6 +32,7 @@ usage:
       --cpu, --gpu    choose the runtime; otherwise by whether nvidia-smi lists a device
 
 try keeps its files in ./.headrace (or in $HEADRACE_HOME) and the program in ./.venv; delete both to start afresh.
+The first try takes port 8443, or $HEADRACE_PORT; later ones take what ./.headrace/headrace.yaml says.
 USAGE
 }
 
@@ -62,7 +63,8 @@ main() {
             --purge) purge=1 ;;
             --prefix)
                 case ${2-} in
-                    /*) prefix=${2%/} ;;
+                    *[!A-Za-z0-9/._+-]*) fail "--prefix takes letters, digits and / . _ + - alone: the units have to name it" ;;
+                    /?*) prefix=${2%/} ;;
                     *) fail "--prefix needs an absolute directory, like --prefix /srv/headrace" ;;
                 esac
                 shift

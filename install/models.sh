@@ -15,23 +15,22 @@ pull_models() {
 
 # write_configuration TEMPLATE FILE KEY=VALUE... : fills @KEY@ in, unless FILE is there: it belongs to the operator then.
 write_configuration() {
-    local template=$1 file=$2 pair substitutions=()
+    local template=$1 file=$2 pair text
     shift 2
     [ ! -e "$file" ] || return 0
+    text=$(<"$template")
     for pair in "$@"; do
-        substitutions+=(-e "s|@${pair%%=*}@|${pair#*=}|g")
+        text=${text//"@${pair%%=*}@"/"${pair#*=}"}
     done
-    render "$template" "$file" "${substitutions[@]}"
+    write_whole "$file" "$text" "$template"
 }
 
-# render TEMPLATE FILE SED-ARGUMENT... : writes FILE whole or not at all.
-render() {
-    local template=$1 file=$2
-    shift 2
+# write_whole FILE TEXT TEMPLATE : writes FILE to its end or not at all.
+write_whole() {
     if [ -n "$dry_run" ]; then
-        say "would write: $file from ${template#"$root"/}"
+        say "would write: $1 from ${3#"$root"/}"
         return
     fi
-    sed "$@" "$template" >"$file.new" || fail "cannot write $file.new: see the message above"
-    mv "$file.new" "$file"
+    printf '%s\n' "$2" >"$1.new" || fail "cannot write $1.new: see the message above"
+    mv "$1.new" "$1"
 }

@@ -90,10 +90,11 @@ host_names() {
 }
 
 install_units() {
-    local unit
+    local unit text
     step mkdir -p "$units"
     for unit in "$root"/systemd/headrace.*; do
-        render "$unit" "$units/${unit##*/}" -e "s|/opt/headrace|$program|g" -e "s|/etc/headrace|$etc|g" -e "s|/var/lib/headrace|$var|g"
+        text=$(sed -e "s|/opt/headrace|$program|g" -e "s|/etc/headrace|$etc|g" -e "s|/var/lib/headrace|$var|g" "$unit")
+        write_whole "$units/${unit##*/}" "$text" "$unit"
     done
 }
 
@@ -131,6 +132,7 @@ uninstall_system() {
     fi
     step rm -f "$units"/headrace.service "$units"/headrace.socket "$command_link"
     step rm -rf "$venv"
+    [ -n "$dry_run" ] || say "removed: the program in $program and the units in $units"
     [ -n "$prefix" ] || step rmdir --ignore-fail-on-non-empty "$program"
     systemd_runs && step systemctl daemon-reload
     if [ -n "$purge" ]; then

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.conftest import MODELS, ROOT
 
@@ -145,3 +146,36 @@ def test_an_interpreter_without_venv_is_one_clear_message(tmp_path: Path) -> Non
     assert done.returncode == 1
     assert "python3.11-venv" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("prefix", ["relative/place", "/", "/srv/two words", "/srv/a|b"])
+def test_a_prefix_that_no_unit_could_name_is_refused(prefix: str) -> None:
+    done = install("--prefix", prefix, "--dry-run")
+    assert done.returncode == 1
+    assert "--prefix" in done.stderr
+
+
+def test_a_port_that_is_none_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    done = install("try", HEADRACE_PORT="84430", HEADRACE_HOME=str(tmp_path / "home"))
+    assert done.returncode == 1
+    assert "HEADRACE_PORT=84430" in done.stderr
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_directory_of_any_name_gets_a_configuration_that_names_it(tmp_path: Path) -> None:
+    home = "/home/it's & #1, {a|b} c"
+    script = """
+        root=$PWD dry_run=
+        . install/models.sh
+        . install/try.sh
+        write_try_configuration "$1" 9000 "$2"
+        configured_port "$2"
+    """
+    file = tmp_path / "headrace.yaml"
+    done = subprocess.run(
+        ["bash", "-euc", script, "bash", home, str(file)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "9000\n"
+    written = yaml.safe_load(file.read_text())
+    assert written["log"]["access"] == f"{home}/access.log"
+    assert written["listeners"][0]["address"] == "127.0.0.1:9000"
