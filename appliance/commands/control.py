@@ -38,7 +38,7 @@ def status(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -
     if as_json:
         print_json(answer)
     else:
-        _print_table(answer)
+        _print_tree(answer)
 
 
 def _ask(config: Path, verb: str, **arguments: Any) -> dict[str, Any]:
@@ -59,15 +59,32 @@ def _ask(config: Path, verb: str, **arguments: Any) -> dict[str, Any]:
         raise CommandError(message, exit_codes.UNAVAILABLE) from None
 
 
-def _print_table(answer: dict[str, Any], indent: str = "") -> None:
-    for key, value in answer.items():
-        rows = [value] if isinstance(value, dict) else value if isinstance(value, list) else None
-        if rows is None:
-            print(f"{indent}{key}: {value}")
-            continue
-        print(f"{indent}{key}:")
-        for row in rows:
-            if isinstance(row, dict):
-                print(indent + "  " + "  ".join(f"{name}={each}" for name, each in row.items()))
-            else:
-                print(f"{indent}  {row}")
+def _print_tree(table: dict[str, Any], indent: str = "") -> None:
+    """The table for a person: at the top a line for each word; below it, all words of a table in one line."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            _print_branch(key, value, indent)
+        elif isinstance(value, list):
+            print(f"{indent}{key}:" if value else f"{indent}{key}: none")
+            for each in value:
+                if isinstance(each, dict):
+                    rest = {name: part for name, part in each.items() if name != "name"}
+                    _print_branch(each["name"], rest, indent + "  ")
+                else:
+                    print(f"{indent}  {each}")
+        elif not indent:
+            print(f"{key}: {_spell(value)}")
+
+
+def _print_branch(name: str, table: dict[str, Any], indent: str) -> None:
+    words = [
+        f"{key}={_spell(value)}"
+        for key, value in table.items()
+        if not isinstance(value, dict | list) and value not in ("", None)
+    ]
+    print("  ".join([f"{indent}{name}:", *words]))
+    _print_tree({key: value for key, value in table.items() if value != []}, indent + "  ")
+
+
+def _spell(value: Any) -> str:
+    return {True: "yes", False: "no", None: "none"}[value] if value is None or isinstance(value, bool) else str(value)

@@ -13,7 +13,13 @@ from appliance.commands.terminal import CommandError, JsonOption, note, os_error
 
 ModelsOption = Annotated[
     Path | None,
-    typer.Option("--dir", metavar="DIR", envvar="HEADRACE_MODELS", help="Where model folders lie."),
+    typer.Option(
+        "--dir",
+        metavar="DIR",
+        envvar="HEADRACE_MODELS",
+        help="Where model folders lie; otherwise /var/lib/headrace/models for root, "
+        "~/.local/share/headrace/models for others.",
+    ),
 ]
 
 app = typer.Typer(help="Get models, import them, list them.", no_args_is_help=True)

@@ -212,17 +212,33 @@ def test_reload_asks_and_tells_the_verdict(
 
 
 def test_status_is_a_page_or_json(place: ConfigFiles, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = {"phase": "serving", "faults": [], "reloads": {"ok": 1}, "children": [{"name": "proxy-1", "pid": 7}]}
+    upstreams = {"app": {"breaker": "closed", "servers": {"a": {"idle": 1, "ejected": False}}}}
+    children = [{"name": "proxy-1", "pid": 7, "reason": "", "upstreams": upstreams}]
+    page = {
+        "ready": True,
+        "faults": [],
+        "listeners": ["https://a", "https://b"],
+        "reloads": {"ok": 1, "last_problems": ["a.yaml:1:1: no"]},
+        "children": children,
+    }
     monkeypatch.setattr(admin_client, "call", lambda runtime_dir, verb: page)
     file = str(place.file("headrace.yaml", LISTENER))
     assert run(["status", "-c", file]) == exit_codes.OK
     assert capsys.readouterr().out.splitlines() == [
-        "phase: serving",
-        "faults:",
-        "reloads:",
-        "  ok=1",
+        "ready: yes",
+        "faults: none",
+        "listeners:",
+        "  https://a",
+        "  https://b",
+        "reloads:  ok=1",
+        "  last_problems:",
+        "    a.yaml:1:1: no",
         "children:",
-        "  name=proxy-1  pid=7",
+        "  proxy-1:  pid=7",
+        "    upstreams:",
+        "      app:  breaker=closed",
+        "        servers:",
+        "          a:  idle=1  ejected=no",
     ]
     assert run(["status", "-c", file, "--json"]) == exit_codes.OK
     assert json.loads(capsys.readouterr().out) == page
