@@ -139,10 +139,11 @@ async def _send(
     while True:
         data, ended = _render(events, generation, reply)
         async with asyncio.timeout(SEND_TIMEOUT_S):
+            if ended:
+                # With the body's end in the same write: clients leave at [DONE], and would look as if they left early.
+                await response.write_eof(opening + data)
+                return
             await response.write(opening + data)
-        if ended:
-            await response.write_eof()
-            return
         opening = b""
         events = await generation.events(SILENCE_S)
 
