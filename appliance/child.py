@@ -12,6 +12,7 @@ import faulthandler
 import logging
 import mmap
 import os
+import resource
 import socket
 import sys
 from collections.abc import Awaitable, Callable
@@ -54,6 +55,8 @@ ROLES: dict[str, Role] = {"proxy": play_proxy, "engine": play_engine}
 def main(roles: dict[str, Role] = ROLES) -> NoReturn:
     """Play the role that the arguments name until the supervisor ends it; then leave at once."""
     faulthandler.enable()  # SIGABRT prints the stacks of all threads
+    # No core dump: it would put private keys on the disk, and take long over the weights of a model.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     parser = argparse.ArgumentParser(prog="python -m appliance.child")
     parser.add_argument("role", choices=list(roles))
     parser.add_argument("--control-fd", type=int, required=True)

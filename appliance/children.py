@@ -15,7 +15,7 @@ import site
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,8 +64,8 @@ class Children:
         self._command = tuple(command)
         self._loop = asyncio.get_running_loop()
 
-    def spawn(self, number: int, name: str, role: Role, log_level: str) -> None:
-        """Start a process. If the system refuses, that is the child's end."""
+    def spawn(self, number: int, name: str, role: Role, log_level: str, withheld: Collection[str] = ()) -> None:
+        """Start a process, without the variables ``withheld``. If the system refuses, that is the child's end."""
         ours, theirs = socket.socketpair()
         fds = [theirs.fileno()]
         arguments = [role, "--control-fd", str(theirs.fileno()), "--name", name, "--log-level", log_level]
@@ -75,7 +75,7 @@ class Children:
         try:
             process = subprocess.Popen(
                 [*self._command, *arguments],
-                env=child_environment(os.environ, role),
+                env=child_environment(os.environ, role, withheld),
                 stdin=subprocess.DEVNULL,
                 pass_fds=fds,
                 start_new_session=True,
@@ -160,9 +160,12 @@ class Children:
                 self._progressed(child.name, step)
 
 
-def child_environment(environ: Mapping[str, str], role: Role) -> dict[str, str]:
-    """The environment of a child: ours, less what systemd said to us alone. It finds the code that runs here."""
-    kept = {name: value for name, value in environ.items() if name not in PRIVATE_VARIABLES}
+def child_environment(environ: Mapping[str, str], role: Role, withheld: Collection[str] = ()) -> dict[str, str]:
+    """The environment of a child: ours, less what systemd said to us alone and the variables ``withheld``.
+
+    The child finds the code that runs here.
+    """
+    kept = {name: value for name, value in environ.items() if name not in {*PRIVATE_VARIABLES, *withheld}}
     root = str(Path(appliance.__file__).resolve().parent.parent)
     if root not in site.getsitepackages():  # a checkout
         kept["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [environ.get("PYTHONPATH")])])

@@ -6,6 +6,7 @@ is passed on as the engine writes it.
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from appliance.statistics import Statistics
 from proxy.cells import Buffer, collect
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-_PAGE_BYTES = 4096
+_PAGE_BYTES = resource.getpagesize()
 
 
 def render(

@@ -189,7 +189,7 @@ class Appliance:
         children = self._children
         match action:
             case events.Spawn(child, name, role):
-                children.spawn(child, name, role, self._current.log_level)
+                children.spawn(child, name, role, self._current.log_level, self._current.secret_variables)
             case events.Build(child, revision, generation, candidate):
                 self._build(child, revision, generation, self._shipment(candidate))
             case events.StartEngine(child, generation, candidate):
@@ -278,7 +278,10 @@ class Appliance:
             verdict.set_result(problems)
 
     def _notify(self, state: str, status: str) -> None:
-        getattr(self._notifier, state)(status)
+        if state == "stopping":
+            self._notifier.stopping(status, self._current.plan.drain_s)
+        else:
+            getattr(self._notifier, state)(status)
         if state == "ready" and not self._is_ready:
             self._is_ready = True
             took_s = time.monotonic() - self._started_at

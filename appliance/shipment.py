@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -30,6 +31,7 @@ class Shipment:
         self.addresses = [listener.address for listener in configuration.proxy.listeners]
         self.admin_address = configuration.effective.admin.address
         self.log_level: str = configuration.effective.log.level
+        self.secret_variables = frozenset(filter(None, (each.env for each in configuration.effective.secrets.values())))
         self.access_log_fd = _open_access_log(configuration.access_log)
 
     def proxy_order(self, generation: int) -> dict[str, Any]:
@@ -92,7 +94,11 @@ def _open_access_log(target: Path | str) -> int:
     if target == "stderr":
         return os.dup(_STDERR_FD)
     path = os.devnull if target == "off" else target
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not hold up the reload
     try:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(path, flags, 0o640)
     except OSError as error:
-        raise ResourceError(f"log.access: {path} cannot be written: {error.strerror or error}") from None
+        why = "nobody reads the FIFO" if error.errno == errno.ENXIO else error.strerror or error
+        raise ResourceError(f"log.access: {path} cannot be written: {why}") from None
+    os.set_blocking(fd, True)  # workers write it in a thread of its own
+    return fd

@@ -12,6 +12,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
 FIRST_FD = 3
+_STOP_GRACE_S = 15.0  # for what comes after the drain
 #: What children must not inherit: they would speak for the supervisor, or take its sockets for theirs.
 PRIVATE_VARIABLES = ("LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC")
 
@@ -32,9 +33,9 @@ class Notifier:
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._send("RELOADING=1", f"MONOTONIC_USEC={now_us}", f"STATUS={status}")
 
-    def stopping(self, status: str) -> None:
-        """The end has begun."""
-        self._send("STOPPING=1", f"STATUS={status}")
+    def stopping(self, status: str, within_s: float) -> None:
+        """The end has begun. The manager waits for it if need be longer than its unit says."""
+        self._send("STOPPING=1", f"STATUS={status}", f"EXTEND_TIMEOUT_USEC={int((within_s + _STOP_GRACE_S) * 1e6)}")
 
     def status(self, status: str) -> None:
         """One line for ``systemctl status``."""

@@ -28,6 +28,11 @@ def free_port() -> int:
         return port
 
 
+def of_process(pid: int, file: str) -> bytes:
+    """What /proc says of a process."""
+    return Path(f"/proc/{pid}/{file}").read_bytes()
+
+
 class Client:
     """A connection to a fake worker."""
 

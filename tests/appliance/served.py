@@ -195,11 +195,6 @@ routes:
             await self.wait()
 
 
-def environment_of(pid: int) -> bytes:
-    """The environment that a process was started with."""
-    return Path(f"/proc/{pid}/environ").read_bytes()
-
-
 def is_running(pid: int) -> bool:
     """Whether the process is there, and not only its entry."""
     try:

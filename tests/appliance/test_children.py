@@ -20,6 +20,10 @@ def test_what_systemd_says_to_the_supervisor_is_not_passed_on() -> None:
     }
 
 
+def test_variables_that_hold_secrets_stay_with_the_supervisor() -> None:
+    assert "OPENAI_KEY" not in child_environment({"OPENAI_KEY": "sk-1", "HOME": "/"}, "engine", {"OPENAI_KEY"})
+
+
 def test_the_engine_is_told_what_its_libraries_read_at_import() -> None:
     environ = child_environment({}, "engine")
     assert (environ["ORT_DISABLE_TELEMETRY"], environ["NUMPY_MADVISE_HUGEPAGE"]) == ("1", "0")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.appliance.served import TIMEOUT_S, Served, Stream, environment_of, is_running, streaming_upstream
+from tests.appliance.running import of_process
+from tests.appliance.served import TIMEOUT_S, Served, Stream, is_running, streaming_upstream
 
 
 @pytest.fixture
@@ -229,7 +230,7 @@ async def test_the_service_manager_hears_all_of_it(served: Served, upstream: int
     served.signal(signal.SIGHUP)
     await until("RELOADING=1")
     await until("READY=1")
-    assert b"NOTIFY_SOCKET" not in environment_of((await served.pids())["proxy-1"])
+    assert b"NOTIFY_SOCKET" not in of_process((await served.pids())["proxy-1"], "environ")
     served.signal(signal.SIGTERM)
     await until("STOPPING=1")
     assert await served.wait() == 0

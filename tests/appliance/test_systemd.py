@@ -28,8 +28,8 @@ def test_each_state_is_one_datagram(manager: tuple[str, socket.socket]) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": address})
     notifier.ready("serving")
     assert sock.recv(1000) == b"READY=1\nSTATUS=serving"
-    notifier.stopping("bye")
-    assert sock.recv(1000) == b"STOPPING=1\nSTATUS=bye"
+    notifier.stopping("bye", 30.0)
+    assert sock.recv(1000) == b"STOPPING=1\nSTATUS=bye\nEXTEND_TIMEOUT_USEC=45000000"
     notifier.status("one\ntwo")
     assert sock.recv(1000) == b"STATUS=one two"
     notifier.watchdog()
