@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine import session
-from engine.model_folder import GRAPH, ModelFolder
+from engine.model_folder import GRAPH, ModelError, ModelFolder
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -33,9 +33,20 @@ class Encoder:
         return vectors
 
     def warm(self, max_batch: int, num_tokens: int) -> None:
-        """Run a single row and a full batch, so that the first request pays for no allocation."""
-        for rows in (1, max_batch):
-            self.run(np.zeros((rows, num_tokens), np.int32), np.full(rows, num_tokens, np.int32))
+        """Run a single row and a full batch, so that the first request pays for no allocation.
+
+        Raises ModelError when the graph is not the one that the manifest speaks of.
+        """
+        try:
+            for rows in (1, max_batch):
+                vectors = self.run(np.zeros((rows, num_tokens), np.int32), np.full(rows, num_tokens, np.int32))
+        except Exception as error:  # the module's exceptions share no class but Exception
+            raise ModelError(f"the graph cannot run ({error}); import the model again") from error
+        if vectors.shape != (max_batch, self.dimensions):
+            raise ModelError(
+                f"the graph gives vectors of shape {vectors.shape}, the manifest says {self.dimensions} dimensions;"
+                " import the model again"
+            )
 
 
 def load_encoder(folder: ModelFolder, *, threads: int) -> Encoder:

@@ -1,7 +1,7 @@
 """The model folder: how a model lies on disk once an importer has made it ready to serve.
 
-Owns the folder's layout, its manifest (`model.yaml`), reading it back with the damage named, and writing it so that a
-folder is either whole or not there. Knows nothing of ONNX Runtime, of tokenizers or of the formats that importers read.
+Owns the folder's layout, reading it back with the damage named, and writing it so that a folder is either whole or not
+there. What the manifest says is engine/manifest.py's. Knows nothing of ONNX Runtime, tokenizers or import formats.
 
     model.yaml            this manifest: what the model is and the size and SHA-256 of every other file
     model.onnx            the graph
@@ -13,15 +13,16 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
-import orjson
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from engine.manifest import ChatFacts, EmbeddingFacts, FileRecord, Manifest, parse
+from engine.manifest import ModelError as ModelError
 
 MANIFEST = "model.yaml"
 GRAPH = "model.onnx"
@@ -32,82 +33,8 @@ RANKS = "tokenizer.tiktoken"
 HASHED_AT_READ_BYTES = 32 << 20  # larger files are compared by size alone when a model is loaded; `verify` hashes all
 
 
-class ModelError(ImportError):
-    """A model that cannot be imported or read. The message says what is wrong, with which file, and what to do."""
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
-
-
-class FileRecord(_Table):
-    """What one file of the folder must be."""
-
-    bytes: int = Field(ge=0)
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
-
-
-class Source(_Table):
-    """Where the weights came from."""
-
-    file: str
-    sha256: str
-
-
-class ChatFacts(_Table):
-    """What the engine must know of a decoder-only language model before it loads the graph."""
-
-    layers: int = Field(ge=1)
-    hidden: int = Field(ge=1)
-    heads: int = Field(ge=1)
-    kv_heads: int = Field(ge=1)
-    head_dim: int = Field(ge=1)
-    vocab_size: int = Field(ge=1)
-    context: int = Field(ge=1)  # tokens
-    max_chunk: int = Field(ge=1)  # tokens that one sequence may add in one run
-    top_k: int = Field(ge=1)  # how many of the best logits the graph hands out, descending
-    eos_ids: tuple[int, ...]  # ids that end an answer
-    bos_id: int | None = None
-    add_bos: bool = False  # whether a prompt must begin with bos_id when the template has not put it there
-
-
-class EmbeddingFacts(_Table):
-    """What the engine must know of an embedding model before it loads the graph."""
-
-    dimensions: int = Field(ge=1)
-    max_tokens: int = Field(ge=1)  # special tokens included
-    pooling: Literal["mean"] = "mean"
-    normalized: bool = True
-    pad_id: int = 0
-
-
-class TokenizerFacts(_Table):
-    """How text becomes ids: `tiktoken` reads `file` as ranks, `tokenizers` as a tokenizer.json."""
-
-    kind: Literal["tiktoken", "tokenizers"]
-    file: str
-    pattern: str | None = None  # tiktoken: the regular expression that splits text before merging
-    special: dict[str, int] = Field(default_factory=dict)  # text of each control token and its id
-    unknown_id: int | None = None  # stands for bytes that the vocabulary lacks
-
-
-class Manifest(_Table):
-    """The contents of `model.yaml`."""
-
-    format: Literal[1] = 1
-    name: str = Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    kind: Literal["chat", "embedding"]
-    architecture: str
-    license: str | None = None
-    created: str
-    source: Source
-    chat: ChatFacts | None = None
-    embedding: EmbeddingFacts | None = None
-    tokenizer: TokenizerFacts
-    files: dict[str, FileRecord] = Field(default_factory=dict)
-
-
-class ModelFolder(_Table):
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
     """A folder whose manifest has been read and whose files have been found as it says."""
 
     path: Path
@@ -204,11 +131,6 @@ def seal(directory: Path, manifest: Manifest) -> None:
     _sync(directory)
 
 
-def created_now() -> str:
-    """The present instant as the manifest's `created` spells it: RFC 3339 in UTC, whole seconds."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
 def sha256(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal, read in bounded pieces."""
     with path.open("rb") as file:
@@ -218,29 +140,20 @@ def sha256(path: Path) -> str:
 def _read_manifest(path: Path) -> Manifest:
     source = path / MANIFEST
     try:
-        document: Any = yaml.safe_load(source.read_bytes())
+        text = source.read_bytes()
     except OSError as error:
         raise ModelError(
             f"{source}: {error.strerror}; is this a model folder? `headrace model pull` makes one"
         ) from error
-    except yaml.YAMLError as error:
-        raise ModelError(f"{source}: is not YAML ({error}); import the model again") from error
-    if not isinstance(document, dict) or document.get("format") != 1:
-        raise ModelError(f"{source}: is not a manifest of format 1, the one this version reads; import the model again")
-    try:
-        return Manifest.model_validate_json(orjson.dumps(document))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ModelError(f"{source}: is damaged ({where}: {first['msg']}); import the model again") from error
-    except TypeError as error:
-        raise ModelError(f"{source}: is damaged ({error}); import the model again") from error
+    return parse(text, source)
 
 
 def _check_file(path: Path, record: FileRecord, *, hashed: bool) -> None:
     try:
-        size = path.stat().st_size
-        if size != record.bytes:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelError(f"{path}: is not a file; import the model again")
+        if (size := status.st_size) != record.bytes:
             raise ModelError(f"{path}: has {size} bytes, the manifest says {record.bytes}; import the model again")
         if hashed and sha256(path) != record.sha256:
             raise ModelError(f"{path}: differs from its SHA-256 in the manifest; import the model again")

@@ -27,7 +27,8 @@ from engine.adapters.text import TextAdapter
 from engine.importers import bert_graph
 from engine.importers.safetensors import TensorFile
 from engine.importers.weights import WeightsFile
-from engine.model_folder import EmbeddingFacts, Manifest, ModelError, ModelFolder, Source, TokenizerFacts
+from engine.manifest import EmbeddingFacts, Manifest, Source, TokenizerFacts, created_now
+from engine.model_folder import ModelError, ModelFolder
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
 
@@ -76,7 +77,7 @@ def import_bert(
         kind="embedding",
         architecture="bert",
         license=_read_license(source / "README.md"),
-        created=model_folder.created_now(),
+        created=created_now(),
         source=origin,
         embedding=EmbeddingFacts(dimensions=shape.hidden, max_tokens=max_tokens, pad_id=pad_id),
         tokenizer=tokenizer,

@@ -6,7 +6,7 @@ are carried over exactly (see gguf_blocks), piece by piece, so memory stays boun
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gguf
 import numpy as np
@@ -20,7 +20,8 @@ from engine.importers.decode_graph import Layer, Plain, Quantised, Shape, Weight
 from engine.importers.gguf_llama import Hyperparameters, read_hyperparameters, rotary_tables
 from engine.importers.gguf_vocabulary import GgufVocabulary, read_vocabulary
 from engine.importers.weights import WeightsFile
-from engine.model_folder import ChatFacts, Manifest, ModelError, ModelFolder, Source, TokenizerFacts
+from engine.manifest import ChatFacts, Manifest, Source, TokenizerFacts, created_now
+from engine.model_folder import ModelError, ModelFolder
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
 
@@ -67,16 +68,27 @@ def import_gguf(
     return model_folder.read(destination)
 
 
+class _BoundedReader(gguf.GGUFReader):
+    """The package's reader reads nothing beyond the end as an empty array, and so an array's length for ever."""
+
+    def _get(
+        self, offset: int, dtype: Any, count: int = 1, override_order: Literal["I", "S", "<"] | None = None
+    ) -> NDArray[Any]:
+        if offset + int(count) * np.dtype(dtype).itemsize > len(self.data):
+            raise ValueError(f"it ends before what begins at byte {offset}")
+        return super()._get(offset, dtype, count, override_order)
+
+
 class _File:
     """A GGUF file that has been found to hold what the importer needs."""
 
     def __init__(self, source: Path) -> None:
         try:
-            reader = gguf.GGUFReader(source)
+            reader = _BoundedReader(source)
             self.metadata: dict[str, Any] = {key: field.contents() for key, field in reader.fields.items()}
         except OSError as error:
             raise ModelError(f"{error.strerror}; give the path of a GGUF file") from error
-        except (ValueError, KeyError, IndexError, OverflowError, UnicodeDecodeError) as error:
+        except (ValueError, KeyError, IndexError, OverflowError, RecursionError) as error:
             raise ModelError(f"is no GGUF file or is cut short ({error}); fetch it again") from error
         self.model: Hyperparameters = read_hyperparameters(self.metadata)
         self.vocabulary: GgufVocabulary = read_vocabulary(self.metadata)
@@ -205,12 +217,13 @@ def _pieces(tensors: Sequence[gguf.ReaderTensor]) -> Iterator[NDArray[Any]]:
 
 def _manifest(name: str, file: _File, origin: Source) -> Manifest:
     model, vocabulary = file.model, file.vocabulary
+    license_name = file.metadata.get("general.license")
     return Manifest(
         name=name,
         kind="chat",
         architecture="llama",
-        license=file.metadata.get("general.license"),
-        created=model_folder.created_now(),
+        license=license_name if isinstance(license_name, str) else None,
+        created=created_now(),
         source=origin,
         chat=ChatFacts(
             layers=model.layers,

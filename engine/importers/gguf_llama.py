@@ -60,7 +60,7 @@ def read_hyperparameters(metadata: Mapping[str, Any]) -> Hyperparameters:
     architecture = metadata.get("general.architecture")
     if architecture != "llama":
         raise ModelError(f"the architecture {architecture} is not supported; supported: llama")
-    if "tokenizer.ggml.tokens" not in metadata:
+    if not isinstance(metadata.get("tokenizer.ggml.tokens"), list):
         raise ModelError("the file has no vocabulary; choose one that includes the tokenizer")
     if metadata.get("llama.expert_count"):
         raise ModelError("mixtures of experts are not supported; choose a dense model")

@@ -8,9 +8,11 @@ is checked, and then the rank of a token is its id.
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.model_folder import ModelError
+
+T = TypeVar("T")
 
 CONTROL, USER_DEFINED = 3, 4  # GGUF's token types that text must never produce
 
@@ -49,32 +51,56 @@ class GgufVocabulary:
 
 def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
     """Read `tokenizer.*` of a GGUF file's metadata. Raises ModelError for what tiktoken cannot express."""
-    model, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre", "default")
+    model, pre = _value(metadata, "ggml.model", str), _value(metadata, "ggml.pre", str) or "default"
     if model != "gpt2" or pre not in PATTERNS:
         known = ", ".join(sorted(PATTERNS))
         raise ModelError(f"the tokenizer {model}/{pre} is not supported; supported: gpt2 with one of {known}")
-    tokens: Sequence[str] = metadata["tokenizer.ggml.tokens"]
-    types: Sequence[int] = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
+    tokens = _values(metadata, "ggml.tokens", str)
+    types = _values(metadata, "ggml.token_type", int) or [1] * len(tokens)
     if len(types) != len(tokens):
         raise ModelError(f"the tokenizer has {len(tokens)} tokens and the types of {len(types)}; fetch the file again")
-    merges: Sequence[str] = metadata.get("tokenizer.ggml.merges") or []
     special = {
         text: id_ for id_, (text, kind) in enumerate(zip(tokens, types, strict=True)) if kind in (CONTROL, USER_DEFINED)
     }
-    eos_keys = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
-    eos_ids = {metadata[key] for key in eos_keys if key in metadata}
+    bos_id, eos_id, eot_id, eom_id, unknown_id = (
+        _id(metadata, f"ggml.{name}_token_id", len(tokens)) for name in ("bos", "eos", "eot", "eom", "unknown")
+    )
+    eos_ids = {id_ for id_ in (eos_id, eot_id, eom_id) if id_ is not None}
     eos_ids |= {special[text] for text in ENDS_OF_TURN if text in special}
     return GgufVocabulary(
-        ranks=_ranks(tokens, merges, set(special.values())),
+        ranks=_ranks(tokens, _values(metadata, "ggml.merges", str), set(special.values())),
         special=special,
         pattern=PATTERNS[pre],
         count=len(tokens),
         eos_ids=tuple(sorted(eos_ids)),
-        bos_id=metadata.get("tokenizer.ggml.bos_token_id"),
-        add_bos=bool(metadata.get("tokenizer.ggml.add_bos_token", False)),
-        unknown_id=metadata.get("tokenizer.ggml.unknown_token_id"),
-        chat_template=metadata.get("tokenizer.chat_template"),
+        bos_id=bos_id,
+        add_bos=bool(_value(metadata, "ggml.add_bos_token", bool)),
+        unknown_id=unknown_id,
+        chat_template=_value(metadata, "chat_template", str),
     )
+
+
+def _value(metadata: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
+    """What the key says, None when it is not there. Raises ModelError for another type."""
+    value = metadata.get(f"tokenizer.{key}")
+    if value is None or type(value) is kind:
+        return value
+    raise ModelError(f"the key tokenizer.{key} should be of type {kind.__name__}; fetch the file again")
+
+
+def _values(metadata: Mapping[str, Any], key: str, kind: type[T]) -> list[T]:
+    """The same for an array, [] when it is not there."""
+    values: list[Any] = _value(metadata, key, list) or []
+    if all(type(value) is kind for value in values):
+        return values
+    raise ModelError(f"the key tokenizer.{key} should hold values of type {kind.__name__}; fetch the file again")
+
+
+def _id(metadata: Mapping[str, Any], key: str, count: int) -> int | None:
+    id_ = _value(metadata, key, int)
+    if id_ is None or 0 <= id_ < count:
+        return id_
+    raise ModelError(f"the key tokenizer.{key} is {id_}, beyond the {count} tokens; fetch the file again")
 
 
 def _ranks(tokens: Sequence[str], merges: Sequence[str], special_ids: set[int]) -> dict[bytes, int]:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from engine import model_folder
 from engine.llm.kv import KvMemory, KvShape, page_aligned_length
-from engine.model_folder import ChatFacts, ModelError, ModelFolder
+from engine.manifest import ChatFacts
+from engine.model_folder import ModelError, ModelFolder
 from engine.session import InferenceSession, IOBinding, open_session
 
 MAX_BINDINGS = 64  # stretches of slots whose bindings are kept; about 100 KiB each
@@ -92,10 +93,18 @@ class Decoder:
         return self._step.results(len(rows), wanted)
 
     def warm(self) -> None:
-        """Run the shapes that serving meets first, so that no request pays for the runtime's first allocations."""
+        """Run the shapes that serving meets first, so that no request pays for the runtime's first allocations.
+
+        Raises ModelError when the graph does not take them: it is not the one that the manifest speaks of.
+        """
         chunk = [0] * min(self.max_chunk, 64, self.context)
-        self.run([RowWork(0, chunk, 0, True)])
-        self.run([RowWork(slot, [0], 0, True) for slot in range(self.slots)])
+        try:
+            self.run([RowWork(0, chunk, 0, True)])
+            self.run([RowWork(slot, [0], 0, True) for slot in range(self.slots)])
+        except Exception as error:  # the module's exceptions share no class but Exception
+            raise ModelError(
+                f"the graph cannot run with the sizes in the manifest ({error}); import the model again"
+            ) from error
         for slot in range(self.slots):
             self.release(slot)
 

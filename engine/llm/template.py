@@ -86,12 +86,13 @@ class ChatTemplate:
         safe = [{**hidden.hide(message), "role": message["role"]} for message in messages]
         try:
             rendered = self._template.render(messages=safe, add_generation_prompt=True, headrace_texts=hidden)
+            parts = _PLACEHOLDER.split(rendered)  # scaffolding and numbers of texts, in turn
+            parts[1::2] = [hidden.texts[int(number)] for number in parts[1::2]]
         except Exception as error:  # whatever a template does wrong, it does it to these messages alone
             raise RefusedByTemplateError(str(error) or type(error).__name__) from error
         tokens: list[int] = []
-        parts = _PLACEHOLDER.split(rendered)  # scaffolding and numbers of texts, in turn
         for index, part in enumerate(parts):
-            tokens += self._encode_text(hidden.texts[int(part)]) if index % 2 else self._encode_scaffolding(part)
+            tokens += self._encode_text(part) if index % 2 else self._encode_scaffolding(part)
         return tokens
 
     def _encode_scaffolding(self, text: str) -> list[int]:

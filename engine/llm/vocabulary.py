@@ -75,11 +75,15 @@ def load_vocabulary(folder: ModelFolder) -> Vocabulary:
     file = folder.file(facts.file)
     count = folder.chat.vocab_size
     ranks = _read_ranks(file)
-    if not ranks or max(ranks.values()) >= count or max(facts.special.values(), default=0) >= count:
+    ids = {*ranks.values(), *facts.special.values(), facts.unknown_id or 0}
+    if not ranks or min(ids) < 0 or max(ids) >= count:
         raise ModelError(f"{file}: does not fit the vocabulary of {count} in the manifest; import the model again")
-    return Vocabulary(
-        ranks, count=count, pattern=facts.pattern, special=dict(facts.special), unknown_id=facts.unknown_id
-    )
+    try:
+        return Vocabulary(
+            ranks, count=count, pattern=facts.pattern, special=dict(facts.special), unknown_id=facts.unknown_id
+        )
+    except ValueError as error:  # tiktoken's word on the pattern
+        raise ModelError(f"{file}: cannot be used with the manifest ({error}); import the model again") from error
 
 
 def _read_ranks(file: Path) -> dict[bytes, int]:

@@ -1,17 +1,15 @@
 """A model folder is whole or not there, and damage is named."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from engine import model_folder
+from engine.manifest import ChatFacts, Manifest, Source, TokenizerFacts
 from engine.model_folder import (
-    ChatFacts,
-    Manifest,
     ModelError,
-    Source,
-    TokenizerFacts,
     read,
     seal,
     sha256,
@@ -126,6 +124,12 @@ def test_each_damage_is_named_with_its_file(tmp_path: Path) -> None:
     manifest.write_text(text.replace("layers: 1", "layers: many"))
     with pytest.raises(ModelError, match=r"(?s)model\.yaml: is damaged.*chat\.layers"):
         read(folder)
+    manifest.write_text(text.replace("+00:00", "?"))
+    with pytest.raises(ModelError, match=r"(?s)model\.yaml: is damaged.*isoformat"):
+        read(folder)
+    manifest.write_text(text.replace("kind: chat", "kind: embedding"))
+    with pytest.raises(ModelError, match="a model of kind embedding needs the table embedding"):
+        read(folder)
     manifest.write_text(text.replace("format: 1", "format: 2"))
     with pytest.raises(ModelError, match="not a manifest of format 1"):
         read(folder)
@@ -135,6 +139,41 @@ def test_each_damage_is_named_with_its_file(tmp_path: Path) -> None:
     manifest.unlink()
     with pytest.raises(ModelError, match="headrace model pull"):
         read(folder)
+
+
+@pytest.mark.parametrize("name", ["../weights.bin", "/etc/passwd", "a/b", "..", ".hidden", ""])
+def test_a_manifest_names_nothing_outside_its_folder(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path / "tiny")
+    manifest = folder / "model.yaml"
+    manifest.write_text(manifest.read_text().replace("  weights.bin:", f"  '{name}':"))
+    with pytest.raises(ModelError, match="is damaged"):
+        read(folder)
+
+
+def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    folder = write(tmp_path / "tiny", b"")
+    (folder / "weights.bin").unlink()
+    os.mkfifo(folder / "weights.bin")  # reading it would wait for a writer
+    with pytest.raises(ModelError, match=r"weights\.bin: is not a file"):
+        read(folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"format: 1\na: &a [x, x]\nb: [*a, *a]",
+        b"format: 1\na: " + b"[" * 5000 + b"]" * 5000,
+        b"format: 1\na: " + b"9" * 6000,
+        b"format: 1\na: 2030-13-45",
+        b"format: 1\na: \xff",
+        b"#" * (5 << 20),
+    ],
+    ids=["aliases", "nesting", "digits", "date", "bytes", "size"],
+)
+def test_hostile_yaml_is_a_damaged_manifest(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "model.yaml").write_bytes(text)
+    with pytest.raises(ModelError, match=r"model\.yaml: is (not YAML|larger)"):
+        read(tmp_path)
 
 
 def test_large_files_are_hashed_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

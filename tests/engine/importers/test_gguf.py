@@ -1,5 +1,6 @@
 """GGUF files become folders that compute what the file says, and files that cannot are refused before any work."""
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +109,44 @@ def test_a_file_that_is_cut_short_or_no_gguf_is_refused(tmp_path: Path) -> None:
             import_gguf(file, tmp_path / "tiny")
     with pytest.raises(ModelError, match="No such file"):
         import_gguf(tmp_path / "absent.gguf", tmp_path / "tiny")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        struct.pack("<IIQ", 9, 0, 1 << 62),
+        struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 3000,
+    ],
+    ids=["an array of 2^62 bytes", "arrays in arrays"],
+)
+def test_a_hostile_header_is_refused_at_once(tmp_path: Path, text: bytes) -> None:
+    key = b"tokenizer.ggml.scores"
+    file = tmp_path / "hostile.gguf"
+    file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", len(key)) + key + text)
+    with pytest.raises(ModelError, match="cut short"):
+        import_gguf(file, tmp_path / "tiny")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("ggml.eos_token_id", "x"),
+        ("ggml.eos_token_id", 10**6),
+        ("ggml.tokens", [1, 2]),
+        ("ggml.merges", 5),
+        ("ggml.merges", [5]),
+        ("ggml.token_type", 3),
+        ("ggml.pre", ["a"]),
+        ("chat_template", 7),
+        ("chat_template", ["a"]),
+    ],
+)
+def test_metadata_of_another_type_or_out_of_range_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+    file = write_tiny_gguf(tmp_path / "tiny.gguf", metadata={f"tokenizer.{key}": value})
+    with pytest.raises(ModelError, match="fetch the file again"):
+        import_gguf(file, tmp_path / "tiny")
+
+
+def test_a_license_that_is_no_text_is_left_out(tmp_path: Path) -> None:
+    file = write_tiny_gguf(tmp_path / "tiny.gguf", metadata={"general.license": 5})
+    assert import_gguf(file, tmp_path / "tiny").manifest.license is None

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,3 +149,12 @@ def test_too_little_address_space_is_named(tiny_chat: ModelFolder, monkeypatch: 
     monkeypatch.setattr("mmap.mmap", refuse)
     with pytest.raises(ModelError, match=r"4 slots of 256 tokens .*Cannot allocate memory.*fewer slots"):
         load_decoder(tiny_chat, slots=4, threads=1)
+
+
+@pytest.mark.parametrize("name", ["vocab_size", "layers", "kv_heads", "head_dim", "top_k"])
+def test_a_graph_of_other_sizes_than_the_manifest_says_is_named(tiny_chat: ModelFolder, name: str) -> None:
+    facts = tiny_chat.chat.model_copy(update={name: getattr(tiny_chat.chat, name) + 1})
+    manifest = tiny_chat.manifest.model_copy(update={"chat": facts})
+    decoder = load_decoder(replace(tiny_chat, manifest=manifest), slots=2, threads=1)
+    with pytest.raises(ModelError, match="cannot run with the sizes in the manifest"):
+        decoder.warm()

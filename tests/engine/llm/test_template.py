@@ -66,7 +66,14 @@ def test_L10_what_the_template_refuses_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ messages[5].role.x }}", "{{ 1 / 0 }}"]
+    "source",
+    [
+        "{{ ''.__class__.__mro__ }}",
+        "{{ messages.append(1) }}",
+        "{{ messages[5].role.x }}",
+        "{{ 1 / 0 }}",
+        "{{ 'headrace.text.' ~ '9.' }}",
+    ],
 )
 def test_a_template_that_misbehaves_fails_its_request_alone(source: str) -> None:
     with pytest.raises(RefusedByTemplateError):

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,24 @@ def test_a_panic_of_the_encoder_is_an_error_of_the_text(
 def test_ranks_that_do_not_fit_the_manifest_are_refused(tiny_chat: ModelFolder, tmp_path: Path) -> None:
     for content in (b"no ranks at all", b"aGk= 99999\n", b""):
         (tmp_path / "tokenizer.tiktoken").write_bytes(content)
-        damaged = tiny_chat.model_copy(update={"path": tmp_path})
+        damaged = replace(tiny_chat, path=tmp_path)
         with pytest.raises(ModelError, match=r"tokenizer\.tiktoken: .*import the model again"):
             load_vocabulary(damaged)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"special": {"<|x|>": -3}}, "does not fit"),
+        ({"unknown_id": 10**6}, "does not fit"),
+        ({"unknown_id": -1}, "does not fit"),
+        ({"pattern": "(("}, "parenthesis"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_the_ranks_is_refused(
+    tiny_chat: ModelFolder, change: dict[str, Any], message: str
+) -> None:
+    manifest = tiny_chat.manifest
+    tokenizer = manifest.tokenizer.model_copy(update=change)
+    with pytest.raises(ModelError, match=message):
+        load_vocabulary(replace(tiny_chat, manifest=manifest.model_copy(update={"tokenizer": tokenizer})))

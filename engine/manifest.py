@@ -1,0 +1,134 @@
+"""The manifest of a model folder, `model.yaml`: what the model is, and what the engine must know before it loads it.
+
+Owns the tables and their bounds, and reading them from bytes that nobody vouches for. Knows no other file.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import orjson
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+_LIMIT_BYTES = 4 << 20
+
+
+class ModelError(ImportError):
+    """A model that cannot be imported or read. The message says what is wrong, with which file, and what to do."""
+
+
+Size = Annotated[int, Field(ge=1, le=1 << 24)]  # of no model a dimension is larger; memory is made ready by these
+FileName = Annotated[str, Field(pattern="^[A-Za-z0-9_][A-Za-z0-9._-]*$", max_length=255)]  # never a path
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+class FileRecord(_Table):
+    """What one file of the folder must be."""
+
+    bytes: int = Field(ge=0)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class Source(_Table):
+    """Where the weights came from."""
+
+    file: str
+    sha256: str
+
+
+class ChatFacts(_Table):
+    """What the engine must know of a decoder-only language model before it loads the graph."""
+
+    layers: Size
+    hidden: Size
+    heads: Size
+    kv_heads: Size
+    head_dim: Size
+    vocab_size: Size
+    context: Size  # tokens
+    max_chunk: Size  # tokens that one sequence may add in one run
+    top_k: Size  # how many of the best logits the graph hands out, descending
+    eos_ids: tuple[Annotated[int, Field(ge=0)], ...]  # ids that end an answer
+    bos_id: int | None = None
+    add_bos: bool = False  # whether a prompt must begin with bos_id when the template has not put it there
+
+
+class EmbeddingFacts(_Table):
+    """What the engine must know of an embedding model before it loads the graph."""
+
+    dimensions: Size
+    max_tokens: Size  # special tokens included
+    pooling: Literal["mean"] = "mean"
+    normalized: bool = True
+    pad_id: int = 0
+
+
+class TokenizerFacts(_Table):
+    """How text becomes ids: `tiktoken` reads `file` as ranks, `tokenizers` as a tokenizer.json."""
+
+    kind: Literal["tiktoken", "tokenizers"]
+    file: FileName
+    pattern: str | None = None  # tiktoken: the regular expression that splits text before merging
+    special: dict[str, int] = Field(default_factory=dict)  # text of each control token and its id
+    unknown_id: int | None = None  # stands for bytes that the vocabulary lacks
+
+
+class Manifest(_Table):
+    """The contents of `model.yaml`."""
+
+    format: Literal[1] = 1
+    name: str = Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    kind: Literal["chat", "embedding"]
+    architecture: str
+    license: str | None = None
+    created: str
+    source: Source
+    chat: ChatFacts | None = None
+    embedding: EmbeddingFacts | None = None
+    tokenizer: TokenizerFacts
+    files: dict[FileName, FileRecord] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> Self:
+        if getattr(self, self.kind) is None:
+            raise ValueError(f"a model of kind {self.kind} needs the table {self.kind}")
+        datetime.fromisoformat(self.created)
+        return self
+
+
+def parse(text: bytes, source: Path) -> Manifest:
+    """The manifest in the bytes of ``source``. Raises ModelError for whatever they hold instead."""
+    if len(text) > _LIMIT_BYTES:
+        raise ModelError(f"{source}: is larger than {_LIMIT_BYTES >> 20} MiB; no manifest is")
+    try:
+        document: Any = _PlainLoader(text).get_single_data()
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date or a number that is none
+        raise ModelError(f"{source}: is not YAML ({error}); import the model again") from error
+    if not isinstance(document, dict) or document.get("format") != 1:
+        raise ModelError(f"{source}: is not a manifest of format 1, the one this version reads; import the model again")
+    try:
+        return Manifest.model_validate_json(orjson.dumps(document))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = "".join(f"{part}: " for part in first["loc"])
+        raise ModelError(f"{source}: is damaged ({where}{first['msg']}); import the model again") from error
+    except TypeError as error:
+        raise ModelError(f"{source}: is damaged ({error}); import the model again") from error
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Values as they stand: a few aliases of aliases would fill the memory, and no manifest has any."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("a manifest has no aliases")
+        return super().compose_node(parent, index)
+
+
+def created_now() -> str:
+    """The present instant as the manifest's `created` spells it: RFC 3339 in UTC, whole seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
