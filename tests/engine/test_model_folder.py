@@ -122,7 +122,7 @@ def test_each_damage_is_named_with_its_file(tmp_path: Path) -> None:
         read(folder)
 
     manifest.write_text(text.replace("layers: 1", "layers: many"))
-    with pytest.raises(ModelError, match=r"(?s)model\.yaml: is damaged.*chat\.layers"):
+    with pytest.raises(ModelError, match=r"(?s)model\.yaml: is damaged.*chat: layers: "):
         read(folder)
     manifest.write_text(text.replace("+00:00", "?"))
     with pytest.raises(ModelError, match=r"(?s)model\.yaml: is damaged.*isoformat"):
