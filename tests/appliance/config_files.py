@@ -14,6 +14,8 @@ from appliance.hosts import parse_host
 
 LISTENER = "listeners: [{address: '127.0.0.1:8080'}]\n"
 
+_SIZES = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab_size", "context", "max_chunk", "top_k")
+
 
 class ConfigFiles:
     """Writes files under ``root``; ``environ`` sets a variable until the test ends."""
@@ -43,6 +45,7 @@ class ConfigFiles:
             "architecture": "llama",
             "created": "2026-01-01T00:00:00Z",
             "source": {"file": "model.gguf", "sha256": "0" * 64},
+            "chat": {**dict.fromkeys(_SIZES, 1), "eos_ids": [0]},
             "tokenizer": {"kind": "tiktoken", "file": "tokenizer.tiktoken"},
             **changes,
         }
