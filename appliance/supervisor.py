@@ -113,7 +113,10 @@ class Supervisor:
                 self._fill(post)
             self._do(events.Notify("status", "starting"))
             return
-        proxies = [post for post in self._crew.proxies() if post.state in (State.BUILT, State.SERVING)]
+        # A child holds one configuration that is built and not committed: only who is done with the last one is asked.
+        proxies = [
+            each for each in self._crew.proxies() if each.state is State.SERVING and each.revision == self._revision
+        ]
         candidate.ask([post.name for post in proxies])
         for post in proxies:
             self._configure(post)
@@ -133,6 +136,11 @@ class Supervisor:
         candidate.commit(self._now + self._limits.reload_s)
         for name in sorted(candidate.asked):
             self._commit(self._crew.posts[name])
+        for post in self._crew.proxies():
+            if post.name not in candidate.asked and post.state in (State.STARTING, State.BUILT, State.SERVING):
+                self._configure(post)
+                if post.state is not State.STARTING:  # it serves the one before, or is about to
+                    candidate.pending |= {post.name}
         self._finish_if_committed()
 
     def _finish_if_committed(self) -> None:
@@ -192,23 +200,21 @@ class Supervisor:
             case events.Trouble(_, reason) if not leaving:
                 self._set_trouble(post, reason)
             case events.Built(_, revision) if not leaving and revision == post.asked_revision:
-                self._built(post, revision)
+                self._built(post)
             case events.Refused(_, revision, problems) if not leaving and revision == post.asked_revision:
                 self._refused(post, problems)
             case events.Serving(_, revision) if not leaving:
                 self._serving(post, revision)
 
-    def _built(self, post: Post, revision: int) -> None:
+    def _built(self, post: Post) -> None:
         if post.state is State.STARTING:
             post.entered(State.BUILT, self._now, self._limits)
         candidate = self._candidate
         if candidate and candidate.concerns(post):
             candidate.pending -= {post.name}
             self._commit_if_built()
-        elif revision == self._revision:
-            self._commit(post)
         else:
-            self._configure(post)  # another was committed while it built this one
+            self._commit(post)
 
     def _serving(self, post: Post, revision: int) -> None:
         if post.state is not State.SERVING and post.num_restarts:
@@ -223,8 +229,6 @@ class Supervisor:
         if self._candidate and self._candidate.committed and revision == self._revision:
             self._candidate.pending -= {post.name}
             self._finish_if_committed()
-        elif revision != self._revision and revision == post.asked_revision:
-            self._configure(post)  # another was committed while it took this one
 
     def _refused(self, post: Post, problems: tuple[str, ...]) -> None:
         if self._current is None:

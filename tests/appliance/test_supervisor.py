@@ -299,10 +299,22 @@ class TestReload:
         play >> Exited(2, -9) << Spawn(3, "proxy-2", "proxy") << Build(3, 1, 0, False)
         play >> ReloadAsked() << Load()
         play >> Loaded(PLAIN) << Build(1, 2, 0, True)
-        play >> Built(1, 2) << Adopt(2, 0) << Commit(1, 2)
+        play >> Built(1, 2) << Adopt(2, 0) << Commit(1, 2) << Build(3, 2, 0, False)
         play >> Serving(1, 2)
-        play >> Built(3, 1) << Build(3, 2, 0, False)
+        play >> Built(3, 1)
         play >> Built(3, 2) << Commit(3, 2)
+
+    def test_a_worker_that_comes_to_serve_while_the_others_build_is_built_again_too(self) -> None:
+        play = plain()
+        play >> Exited(2, -9) << Spawn(3, "proxy-2", "proxy") << Build(3, 1, 0, False)
+        play >> ReloadAsked(7) << Load()
+        play >> Loaded(PLAIN) << Build(1, 2, 0, True)
+        play >> Built(3, 1) << Commit(3, 1)
+        play >> Serving(3, 1)
+        play >> Built(1, 2) << Adopt(2, 0) << Commit(1, 2) << Build(3, 2, 0, False)
+        play >> Serving(1, 2)
+        play >> Built(3, 2) << Commit(3, 2)
+        play >> Serving(3, 2) << Answer(7)
 
     def test_a_worker_that_never_answers_ends_the_reload_in_time(self) -> None:
         play = plain()
