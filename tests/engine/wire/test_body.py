@@ -28,6 +28,8 @@ HOSTILE = {
     "half a pair": b'{"a":"\\ud800"}',
     "half a pair as a key": b'{"a":{"\\udfff":1}}',
     "raw control character": b'{"a":"\x01"}',
+    "half a pair, deep": b'{"a":[{"b":["x","\\uDBFFx"]}]}',
+    "arrays without end": b'{"a":[' + b"[]," * (1 << 18) + b"[]]}",
     "trailing": b'{"a":1} x',
     "single quotes": b"{'a':1}",
 }
