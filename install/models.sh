@@ -5,12 +5,13 @@ models=(smollm2-135m-instruct all-minilm-l6-v2)
 
 # pull_models HEADRACE DIRECTORY : puts every default model into DIRECTORY that is not there yet.
 pull_models() {
-    local headrace=$1 directory=$2 name
-    for name in "${models[@]}"; do
-        if [ ! -f "$directory/$name/model.yaml" ]; then
-            step "$headrace" model pull "$name" --dir "$directory"
-        fi
-    done
+    local name
+    for name in "${models[@]}"; do pull_model "$1" "$2" "$name"; done
+}
+
+# pull_model HEADRACE DIRECTORY NAME
+pull_model() {
+    [ -f "$2/$3/model.yaml" ] || step "$1" model pull "$3" --dir "$2"
 }
 
 # write_configuration TEMPLATE FILE KEY=VALUE... : fills @KEY@ in, unless FILE is there: it belongs to the operator then.

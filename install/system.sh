@@ -62,11 +62,13 @@ install_state() {
     step mkdir -p "$etc" "$var/models"
     for name in "${models[@]}"; do
         if [ -f "$root/.headrace/models/$name/model.yaml" ] && [ ! -e "$var/models/$name" ]; then
+            step rm -rf "$var/models/$name.new" # of a run that was broken off: cp would copy into it
             step cp -R "$root/.headrace/models/$name" "$var/models/$name.new"
             step mv "$var/models/$name.new" "$var/models/$name"
+        else
+            pull_model "$venv/bin/headrace" "$var/models" "$name"
         fi
     done
-    pull_models "$venv/bin/headrace" "$var/models"
     for name in $(host_names); do names+=(--host "$name"); done
     step "$venv/bin/headrace" cert local --dir "$etc/tls" "${names[@]}"
     if [ ! -e "$etc/keys.yaml" ]; then
