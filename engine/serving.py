@@ -62,6 +62,7 @@ class Serving:
         self.hang_s = hang_s
         self.max_body_bytes = max_body_bytes
         self.draining = False
+        self.num_body_bytes = 0  # of all bodies that are being read and parsed
         self.num_inside = 0  # requests between their head and the end of their answer
         self._emptied = asyncio.Event()  # set whenever the last request leaves
 

@@ -1,9 +1,9 @@
 """A request's JSON body, bounded and strict: bytes to a dict of plain values, or a refusal.
 
-Refused: another media type or any content coding (415), more bytes than allowed (413), a body that does not come
-(408), and as 400: what RFC 8259 does not allow (NaN, Infinity), duplicate keys (two readers would see two requests),
-numbers out of range, lone surrogates (no UTF-8 can carry them), nesting beyond MAX_DEPTH, more than MAX_BRACKETS, and
-anything but an object.
+Refused: another media type or any content coding (415), more bytes than allowed (413), more than BODIES_TOGETHER
+allow beside the bodies of others (503), a body that does not come (408), and as 400: what RFC 8259 does not allow (NaN,
+Infinity), duplicate keys (two readers would see two requests), numbers out of range, lone surrogates (no UTF-8 can
+carry them), nesting beyond MAX_DEPTH, more than MAX_BRACKETS, and anything but an object.
 """
 
 from __future__ import annotations
@@ -17,27 +17,34 @@ from typing import Any, NoReturn
 from aiohttp import web
 
 from engine.errors import Kind, RequestError
+from engine.serving import Serving
 
 MAX_DEPTH = 64
 MAX_BRACKETS = 1 << 18  # opening ones, those in strings too; the parser holds the GIL: 2.3 million arrays took it 1.4 s
 # Escapes of halves of surrogate pairs, whole pairs included: without one no string can be wrong, for UTF-8 has none.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAX_DIGITS = 40
+BODIES_TOGETHER = 32  # of the largest size, of all requests that are being read and parsed
 _READ_TIMEOUT_S = 60.0
 _PARSED_IN_THREAD_BYTES = 128 << 10  # smaller bodies parse faster than a thread is woken
 
 
-async def read_object(request: web.Request, max_bytes: int) -> dict[str, Any]:
+async def read_object(request: web.Request, serving: Serving) -> dict[str, Any]:
     """The JSON object that ``request`` carries. Raises RequestError."""
     if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
         raise RequestError(Kind.MEDIA_TYPE, "compressed request bodies are not taken; send it without Content-Encoding")
     media_type = request.content_type
     if "Content-Type" in request.headers and not (media_type == "application/json" or media_type.endswith("+json")):
         raise RequestError(Kind.MEDIA_TYPE, "the body must be JSON; send Content-Type: application/json")
-    raw = await _read(request, max_bytes)
-    if len(raw) > _PARSED_IN_THREAD_BYTES:
-        return await asyncio.to_thread(parse_object, raw)
-    return parse_object(raw)
+    pieces: list[bytes] = []
+    try:
+        await _read(request, serving, pieces)
+        raw = b"".join(pieces)
+        if len(raw) > _PARSED_IN_THREAD_BYTES:
+            return await asyncio.to_thread(parse_object, raw)
+        return parse_object(raw)
+    finally:
+        serving.num_body_bytes -= sum(map(len, pieces))
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
@@ -69,22 +76,26 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     return value
 
 
-async def _read(request: web.Request, max_bytes: int) -> bytes:
-    too_large = RequestError(Kind.TOO_LARGE, f"the body is larger than {max_bytes} bytes; send less")
-    if (request.content_length or 0) > max_bytes:
+async def _read(request: web.Request, serving: Serving, pieces: list[bytes]) -> None:
+    """Add the body to ``pieces``, and its bytes to those that are held for all requests."""
+    most = serving.max_body_bytes
+    too_large = RequestError(Kind.TOO_LARGE, f"the body is larger than {most} bytes; send less")
+    if (request.content_length or 0) > most:
         raise too_large
-    pieces: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(_READ_TIMEOUT_S):
             async for piece in request.content.iter_any():
-                size += len(piece)
-                if size > max_bytes:
-                    raise too_large
                 pieces.append(piece)
+                size += len(piece)
+                serving.num_body_bytes += len(piece)
+                if size > most:
+                    raise too_large
+                if serving.num_body_bytes > most * BODIES_TOGETHER:
+                    message = f"requests of {most * BODIES_TOGETHER} bytes in all are being read; try again in 1 s"
+                    raise RequestError(Kind.OVERLOADED, message, retry_after_s=1)
     except TimeoutError:
         raise RequestError(Kind.TIMEOUT, f"the body did not arrive within {_READ_TIMEOUT_S:.0f} s") from None
-    return b"".join(pieces)
 
 
 def _check_depth(value: Any) -> None:

@@ -36,7 +36,7 @@ def routes(serving: Serving) -> list[web.RouteDef]:
     """This module's part of the server."""
 
     async def create(request: web.Request) -> web.StreamResponse:
-        asked = parse_chat_request(await read_object(request, serving.max_body_bytes))
+        asked = parse_chat_request(await read_object(request, serving))
         model = serving.find(asked.model, ChatModel)
         with serving.place(model):
             return await _answer(serving, model, asked, request)
@@ -123,12 +123,19 @@ async def _stream(
         await _send(response, events, generation, reply)
     except ConnectionError:
         _log.debug("a reader left")
+    except TimeoutError:
+        _log.warning("a reader took nothing for %.0f s and was cut off", SEND_TIMEOUT_S)
+        _abort(request)
     except Exception:
-        # The head is out: an error answer would land inside the open body, and a clean end would look complete.
         _log.exception("a stream broke off")
-        if request.transport is not None:
-            request.transport.abort()
+        _abort(request)
     return response
+
+
+def _abort(request: web.Request) -> None:
+    """The head is out: an error answer would land inside the open body, and a clean end would look complete."""
+    if request.transport is not None:
+        request.transport.abort()
 
 
 async def _send(

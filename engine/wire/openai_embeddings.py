@@ -20,7 +20,7 @@ def routes(serving: Serving) -> list[web.RouteDef]:
     """This module's part of the server."""
 
     async def create(request: web.Request) -> web.Response:
-        body = await read_object(request, serving.max_body_bytes)
+        body = await read_object(request, serving)
         model = serving.find(body.get("model"), Embedder)
         asked = embeddings.parse(body, model.dimensions)
         with serving.place(model):

@@ -341,6 +341,42 @@ async def test_a_reader_that_takes_nothing_is_parked_and_stalls_nobody(tmp_path:
         await until(lambda: not model.lane.scheduler.running)
 
 
+async def test_a_reader_that_takes_nothing_for_too_long_loses_its_place_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(openai_chat, "SEND_TIMEOUT_S", 0.05)
+    model = chat_model(FakeDecoder(lambda read, chosen: ord("y"), context=1 << 20))
+    async with engine(tmp_path, model) as served:
+        body = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(served.socket_path)
+            client.sendall(head + body)
+            await until(lambda: bool(model.lane.scheduler.running))
+            await until(lambda: not model.lane.scheduler.running)
+            await until(lambda: served.serving.num_inside == 0)
+    assert "took nothing" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+async def test_bodies_that_would_be_too_much_together_are_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.wire.body.BODIES_TOGETHER", 2)
+    async with engine(tmp_path, chat_model(FakeDecoder()), max_body_bytes=1000) as served:
+        writers = []
+        for _ in range(2):
+            _, writer = await asyncio.open_unix_connection(served.socket_path)
+            writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b" " * 990)
+            writers.append(writer)
+        await until(lambda: served.serving.num_body_bytes == 1980)
+        refused = await served.post()
+        for writer in writers:
+            writer.close()
+        await until(lambda: served.serving.num_body_bytes == 0)
+        assert (await served.post()).text == "hi"
+    assert refused.status == 503
+    assert refused.headers["Retry-After"] == "1"
+
+
 async def test_E07_a_silent_stream_has_its_head_early_and_carries_comments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
