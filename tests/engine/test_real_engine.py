@@ -15,7 +15,7 @@ from engine.llm.chat import ChatModel, _load_template
 from engine.llm.vocabulary import load_vocabulary
 from engine.settings import EngineSettings, ModelSettings
 from engine.worker import EngineWorker
-from tests.fakes_engine import Answer, Engine, streamed_text
+from tests.fakes_engine import Answer, Engine, streamed_text, until
 
 pytestmark = pytest.mark.model
 
@@ -58,6 +58,7 @@ async def test_more_chats_than_slots_and_embeddings_beside_them_all_end(served: 
         assert streamed_text(answer.events)
         assert answer.events[-1] == "[DONE]"
     assert [len(answer.json["data"]) for answer in answers[6:]] == [40] * 3
+    await until(lambda: all(served.serving.get("m").statistics()[name] == 0 for name in ("running", "kv_bytes")))
 
 
 async def test_a_seed_reproduces_a_text_and_kinds_are_told_apart(served: Engine) -> None:

@@ -7,6 +7,7 @@ import gzip
 import json
 import socket
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import aiohttp
@@ -308,6 +309,40 @@ async def test_O02_a_client_that_leaves_gives_its_slot_back(tmp_path: Path, stre
         await until(lambda: served.serving.num_inside == 0)
         decoder.script = echo
         assert (await served.post()).text == "hi"
+
+
+async def test_O02_clients_that_leave_at_any_moment_leave_nothing_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    random = Random(7)
+    decoder = FakeDecoder(lambda read, chosen: ord("y"), slots=3, context=2000)
+    model = chat_model(decoder, max_queue=1000)
+    async with engine(tmp_path, model) as served:
+
+        async def leave(number: int) -> None:
+            content = "x" * random.choice((1, 100, 1500))
+            stream = number % 2 == 0
+            body = json.dumps({"model": "m", "stream": stream, "messages": [{"role": "user", "content": content}]})
+            request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+            request += body.encode()
+            reader, writer = await asyncio.open_unix_connection(served.socket_path)
+            writer.write(request[: random.randrange(len(request))] if number % 5 == 0 else request)
+            for _ in range(random.choice((0, 1, 5, 30))):
+                await asyncio.sleep(0)
+            if stream and number % 3 == 0 and number % 5:
+                await reader.readexactly(random.choice((1, 200, 2000)))
+            if number % 2:
+                writer.transport.abort()
+            writer.close()
+
+        await asyncio.gather(*(leave(number) for number in range(100)))
+        await until(lambda: served.serving.num_inside == 0)
+        await until(lambda: not model.lane.scheduler.running and not model.lane.scheduler.waiting)
+        assert served.serving.num_body_bytes == model.admission.num_inside == 0
+        decoder.script = echo
+        assert (await served.post()).text == "hi"
+    assert not decoder.held
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
 
 
 async def test_a_reader_that_takes_nothing_is_parked_and_stalls_nobody(tmp_path: Path) -> None:
