@@ -6,13 +6,16 @@ import http.client
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.appliance import CHAT, Appliance, wait_for
 from tests.e2e.conftest import Start
 
+NUM_STREAMS = 8
 LONG_STREAM = json.dumps(
     {
         "model": CHAT,
@@ -49,7 +52,9 @@ def test_a_killed_engine_ends_streams_with_an_error_and_comes_back(start: Start)
     appliance = start()
     proxies, [engine] = appliance.children("proxy"), appliance.children("engine")
     with ExitStack() as clients:
-        streams = [clients.enter_context(appliance.stream("/v1/chat/completions", LONG_STREAM)) for _ in range(4)]
+        streams = [
+            clients.enter_context(appliance.stream("/v1/chat/completions", LONG_STREAM)) for _ in range(NUM_STREAMS)
+        ]
         for stream in streams:
             assert stream.status == 200
             assert stream.readline().startswith(b"data: {")
@@ -94,6 +99,26 @@ def test_a_killed_worker_is_replaced_and_the_other_serves_on(start: Start) -> No
         assert appliance.get("/v1/models").status == 200
     replaced = wait_for(lambda: len(found := appliance.children("proxy")) == 2 and found, "a new worker")
     assert second in replaced
+
+
+def test_connections_that_wait_for_a_killed_worker_are_served_by_its_successor(start: Start) -> None:
+    appliance = start(TWO_WORKERS)
+    workers = appliance.children("proxy")
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)  # what connects now waits in the kernel
+    with ThreadPoolExecutor(NUM_STREAMS) as clients:
+        answers = [clients.submit(appliance.get, "/v1/models") for _ in range(NUM_STREAMS)]
+        wait_for(lambda: num_waiting(appliance.port) >= NUM_STREAMS, "the connections")
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+        assert [answer.result().status for answer in answers] == [200] * NUM_STREAMS
+
+
+def num_waiting(port: int) -> int:
+    """How many connections wait to be accepted on the port, as /proc/net/tcp tells."""
+    sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    listening = [each for each in sockets if each[3] == "0A" and each[1].endswith(f":{port:04X}")]
+    return sum(int(each[4].partition(":")[2], 16) for each in listening)
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
