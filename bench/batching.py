@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import uvloop
+
 if __name__ == "__main__":  # run as a file, this directory stands first, and `import proxy` would find bench/proxy.py
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
@@ -49,7 +51,7 @@ def bare(encoder: Encoder, num_rows: int, seconds: float) -> Figures:
 
 def served(server: Server, num_clients: int, seconds: float) -> Figures:
     """{texts_per_s} of ``num_clients`` that each keep one text in flight."""
-    return {"texts_per_s": asyncio.run(_served(server, num_clients, seconds))}
+    return {"texts_per_s": uvloop.run(_served(server, num_clients, seconds))}
 
 
 async def _served(server: Server, num_clients: int, seconds: float) -> float:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import uvloop
+
 if __name__ == "__main__":  # run as a file, this directory stands first, and `import proxy` would find bench/proxy.py
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
@@ -46,7 +48,7 @@ def _together(streams: list[Stream]) -> float:
 
 
 def _served(server: Server, questions: Questions, num_streams: int, num_tokens: int) -> Figures:
-    return {"tokens_per_s": asyncio.run(decode_tokens_per_s(server, questions, num_streams, num_tokens))}
+    return {"tokens_per_s": uvloop.run(decode_tokens_per_s(server, questions, num_streams, num_tokens))}
 
 
 def main() -> None:
@@ -58,7 +60,7 @@ def main() -> None:
     prompt = list(range(1000, 1000 + PROMPT_TOKENS))
     llama, missing = llama_cpp_peer.load(threads=cores, slots=SLOTS)
     with serving.engine_alone(folder) as (engine, _), serving.appliance(serving.CHAT) as (edge, engine_pid):
-        questions = asyncio.run(of_length(edge, serving.CHAT, PROMPT_TOKENS))
+        questions = uvloop.run(of_length(edge, serving.CHAT, PROMPT_TOKENS))
         measures: dict[str, Callable[[], Figures]] = {}
         for n in (1, SLOTS):
             measures[f"bare loop, {n}"] = partial(bare.measure, prompt, n, num_tokens)
@@ -67,7 +69,7 @@ def main() -> None:
             if llama is not None:
                 measures[f"llama-cpp-python, {n}"] = partial(llama.measure, prompt, n, num_tokens)
         rows = interleave(measures, num_rounds, label="who, streams")
-        first_ms = asyncio.run(first_token.busy_ms(edge, questions, num_others=SLOTS - 1, num_samples=num_first))
+        first_ms = uvloop.run(first_token.busy_ms(edge, questions, num_others=SLOTS - 1, num_samples=num_first))
         memory = memory_mib(engine_pid)
     bare.close()
 
