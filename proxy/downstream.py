@@ -1,9 +1,10 @@
 """The client's connection: aiohttp's inside. The only file that uses aiohttp's private names.
 
 aiohttp owns the socket's protocol, the parser (llhttp), the queue of parsed heads, the body readers and their flow
-control. This file replaces what takes parsed heads and what writes to the client: ``start`` serves one request after
-the other through ``EdgeServer.serve``, so that nothing of aiohttp ever answers; what cannot be served arrives there as
-a Refusal.
+control. This file replaces what takes parsed heads and what writes to the client: one request after the other goes
+through ``EdgeServer.serve``, so that nothing of aiohttp ever answers; what cannot be served arrives there as a Refusal.
+A request is served in the call that received it; the connection's task, ``start``, is only woken for what must be
+awaited.
 tests/proxy/test_downstream_contract.py holds every name used here.
 
 No timer runs per request: ``check`` compares stamps when the worker's sweep calls it. Knows nothing of routes,
@@ -16,7 +17,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, Protocol, cast
 
 from aiohttp import http_parser, web
@@ -60,7 +61,10 @@ class Watcher(Protocol):
         """The connection is lost; nothing may be written to it any more."""
 
 
-Serve = Callable[["ClientConnection", "RawRequestMessage | Refusal", RequestBody], Awaitable[bool]]
+Work = Coroutine[Any, Any, None]
+#: Answers one message and calls ``answered`` when that is done; returns what must be awaited for it, if anything.
+Serve = Callable[["ClientConnection", "RawRequestMessage | Refusal", RequestBody], Work | None]
+_NO_BODY = RequestBody(EMPTY_PAYLOAD)
 
 
 def require_c_parser() -> None:
@@ -73,7 +77,7 @@ class EdgeServer(web.Server):
     """Makes the connections of one listener and knows those that are open."""
 
     def __init__(self, serve: Serve, limits: ListenerLimits, *, scheme: str) -> None:
-        """serve: answers one message and says whether the connection may take another. scheme: "http" or "https"."""
+        """scheme: "http" or "https"."""
         super().__init__(_answered_by_serve)
         self.serve = serve
         self.limits = limits
@@ -97,9 +101,8 @@ class ClientConnection(RequestHandler):
     """One client. ``closing``: the answer in progress is the last."""
 
     __slots__ = ("_body", "_busy", "_chunked", "_deaf", "_half_head", "_head_began_at", "_heard_at", "_idle_since",
-                 "_linger_until", "_lingered_bytes", "_queue",
-        "_raw_bytes", "_served", "_stalled_since", "_taken_bytes",
-        "_writable",
+                 "_linger_until", "_lingered_bytes", "_over", "_queue", "_raw_bytes", "_served", "_serving",
+                 "_stalled_since", "_taken_bytes", "_work", "_working",
                  "closing", "peer", "server", "sink", "watcher")  # fmt: skip
 
     def __init__(self, server: EdgeServer, loop: asyncio.AbstractEventLoop) -> None:
@@ -125,8 +128,12 @@ class ClientConnection(RequestHandler):
         self.sink: Sink | None = None  # of the answer in progress, or the last one
         #: aiohttp's queue of (RawRequestMessage or Refusal, body).
         self._queue = cast(deque[tuple[Any, StreamReader]], self._messages)
-        self._body = RequestBody(EMPTY_PAYLOAD)
-        self._busy = False
+        self._body = _NO_BODY
+        self._busy = False  # with a request that is not answered yet
+        self._serving = False  # within ``_serve_queued``
+        self._work: Work | None = None  # for the task
+        self._working = False  # the task is at it
+        self._over = False  # nothing more will be served
         self._served = False
         self._deaf = False
         self._chunked = False
@@ -138,57 +145,94 @@ class ClientConnection(RequestHandler):
         self._lingered_bytes = 0
         self._stalled_since = 0.0
         self._taken_bytes = 0
-        self._writable: asyncio.Future[None] | None = None
 
     # Serving
 
     async def start(self) -> None:
-        """Serve what the parser queued, one message at a time, until the connection may take no other."""
+        """Do what must be awaited for the connection, until it may take no other request; then close it."""
         try:
-            while not self.closing:
-                if not self._queue:
-                    await self._message()
-                message, payload = self._queue.popleft()
-                self._free_slot()
-                self._body = body = RequestBody(payload)
-                self._busy = True
-                self._raw_bytes = 0
-                self._stalled_since = 0.0
-                self._chunked = not isinstance(message, Refusal) and bool(message.chunked)
-                again = await self.server.serve(self, message, body)
-                self._busy = False
-                self._served = True
-                self._idle_since = time.monotonic()
-                if not again:
+            while True:
+                if self._work is not None:
+                    self._working = True
+                    work, self._work = self._work, None
+                    await work
+                    self._working = False
+                elif self._over:
                     break
-                if self.writing_paused:
-                    await self._taken()
+                else:
+                    await self._called()
             if self._deaf or not self._body.complete:
                 await self._linger()
         except asyncio.CancelledError:
             pass  # the client left; whoever served it has settled
         except Exception:
-            log.exception("a connection failed outside of any request")
-            if self.transport is not None:
-                reset(self.transport)
+            self._fail()
+        if self._work is not None:
+            self._work.close()
         if self.transport is not None:
             self.transport.close()
 
-    async def _message(self) -> None:
-        """Wait for the parser to queue a message."""
+    def _fail(self) -> None:
+        log.exception("a connection failed outside of any request")
+        self._over = True
+        if self.transport is not None:
+            reset(self.transport)
+
+    async def _called(self) -> None:
+        """Wait for ``_call``."""
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
 
-    async def _taken(self) -> None:
-        """Wait until the client has taken its answers: one that pipelines and does not read gets no more of them."""
-        self._writable = self._loop.create_future()
+    def _call(self) -> None:
+        """Wake the task."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def run(self, work: Work) -> None:
+        """Have something awaited for the request in progress, by the connection's task. Cancelled if the client leaves
+        while there is no ``watcher``."""
+        self._work = work
+        self._call()
+
+    def _serve_queued(self) -> None:
+        """Serve what the parser queued, one message at a time. A client that pipelines and does not take its answers
+        gets no more of them until it does."""
+        if self._serving:
+            return
+        self._serving = True
         try:
-            await self._writable
-        finally:
-            self._writable = None
+            while self._queue and not self._busy and not self._over and not self.writing_paused:
+                self._serve_next()
+        except Exception:
+            self._fail()
+            self._call()
+        self._serving = False
+
+    def _serve_next(self) -> None:
+        message, payload = self._queue.popleft()
+        self._busy = True
+        self._free_slot()
+        self._body = body = _NO_BODY if payload is EMPTY_PAYLOAD else RequestBody(payload)
+        self._raw_bytes = 0
+        self._stalled_since = 0.0
+        self._chunked = not isinstance(message, Refusal) and bool(message.chunked)
+        work = self.server.serve(self, message, body)
+        if work is not None:
+            self.run(work)
+
+    def answered(self, again: bool, now: float) -> None:
+        """The request in progress is done with. again: the connection may take another."""
+        self._busy = False
+        self._served = True
+        self._idle_since = now
+        if not again or self.closing:
+            self._over = True
+            self._call()
+        elif self._queue:
+            self._serve_queued()
 
     def _free_slot(self) -> None:
         """Tell the parser that a message was taken, and read on if it had stopped for that."""
@@ -199,7 +243,7 @@ class ClientConnection(RequestHandler):
 
     def may_persist(self) -> bool:
         """The connection could take another request after this answer."""
-        return not self.closing and not self._deaf and self._body.complete
+        return not self.closing and not self._deaf and (self._body is _NO_BODY or self._body.complete)
 
     def is_idle(self) -> bool:
         """Between two requests, with no part of the next one received."""
@@ -214,8 +258,7 @@ class ClientConnection(RequestHandler):
             receiving.set_exception(BodyBroken(refusal))
             return
         self._queue.append((refusal, EMPTY_PAYLOAD))
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._serve_queued()
 
     async def _linger(self) -> None:
         transport = self.transport
@@ -245,10 +288,11 @@ class ClientConnection(RequestHandler):
         """Tell whoever is at work; do not wait for it to be cancelled."""
         task, watcher = self._task_handler, self.watcher
         super().connection_lost(exc)
+        self._over = True
         if watcher is not None:
             self.watcher = None
             watcher.gone()
-        elif task is not None:
+        if task is not None and (watcher is None or not self._working):
             task.cancel()
 
     def pause_writing(self) -> None:
@@ -262,8 +306,8 @@ class ClientConnection(RequestHandler):
         super().resume_writing()
         if self.watcher is not None:
             self.watcher.resume()
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
+        if self._queue:
+            self._serve_queued()
 
     def data_received(self, data: bytes) -> None:
         """Parse, then look at what the parser does not bound or tell: half heads, request lines, chunk frames."""
@@ -302,10 +346,10 @@ class ClientConnection(RequestHandler):
         if refusal is not None:
             self.refuse(refusal)
             return
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
         if len(messages) >= self._max_msg_queue_size and not self._buffer_paused:
             self._pause_reading_for_buffer()
+        if not self._busy:
+            self._serve_queued()
 
     def _begins_canonically(self, data: bytes) -> bool:
         """Whether the first line is METHOD SP TARGET SP "HTTP/" and a version (RFC 9112 §3).

@@ -11,12 +11,14 @@ sent, and POST to the local engine, whose work leaves no trace; always only whil
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+from collections.abc import Callable
 from time import monotonic
 
 from proxy.body import BodyBroken, RequestBody
 from proxy.config import Retry, Timeouts
-from proxy.downstream import ClientConnection
+from proxy.downstream import ClientConnection, Work
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Reply
 from proxy.headers import upstream_request_headers
@@ -30,15 +32,18 @@ from proxy.upstream.retry import Failure
 from proxy.upstream.transport import UpstreamConnection
 from proxy.upstream.upstream import ENGINE_RETRY_AFTER_S, Upstream
 
+log = logging.getLogger("headrace.proxy")
+
 _draw = random.random
 _CLIENT_GONE = End(Ending.CLIENT_GONE, 499)
 
 
 class Forward:
-    """One request's way to its upstream. ``relays``: those under way in this worker, for its sweep."""
+    """One request's way to its upstream. ``relays``: those under way in this worker, for its sweep. ``done``: told the
+    end, once; the answer has been sent, or is in ``reply``."""
 
-    __slots__ = ("_client", "_expects_continue", "_relays", "_retry", "_route", "_sink", "_timeouts",
-                 "_tried", "_upload", "_upstream", "_wants_fresh", "_x")  # fmt: skip
+    __slots__ = ("_client", "_done", "_expects_continue", "_num_free", "_permit", "_relays", "_retry", "_route",
+                 "_server", "_sink", "_timeouts", "_tried", "_upload", "_upstream", "_wants_fresh", "_x")  # fmt: skip
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class Forward:
         sink: Sink,
         body: RequestBody,
         relays: set[Relay],
+        done: Callable[[End], None],
         *,
         expects_continue: bool,
     ) -> None:
@@ -58,79 +64,135 @@ class Forward:
         self._client = client
         self._sink = sink
         self._relays = relays
+        self._done = done
         self._expects_continue = expects_continue
         self._timeouts: Timeouts = route.config.timeouts or upstream.timeouts
         self._retry: Retry = route.config.retry or upstream.retry
         self._upload = Upload(x, body, holds=self._may_repeat()) if x.has_body else None
-        self._tried: set[str] = set()
+        self._tried: tuple[str, ...] = ()  # servers that failed this request
+        self._num_free = 0  # attempts that do not count: their kept-alive connection was closed under them
         self._wants_fresh = False
 
-    async def run(self) -> End:
-        """Forward; the answer has been sent, or is in ``reply``. Cancelled when the client leaves."""
+    def start(self, now: float) -> Work | None:
+        """Forward. What is returned must be awaited for that; it is cancelled when the client leaves."""
         upstream = self._upstream
         self._x.upstream = upstream.name
         if upstream.engine.down is not None:
-            return self._engine_down(upstream.engine.down)
-        now = monotonic()
+            self._done(self._engine_down(upstream.engine.down))
+            return None
         permit = upstream.breaker.admit(now)
         if isinstance(permit, breaker.Refused):
-            return self._breaker_open(permit)
+            self._done(self._breaker_open(permit))
+            return None
+        self._permit = permit
         upstream.budget.request(now)
+        if self._upload is None or self._upload.complete:
+            server = self._choose(now)
+            connection = server.take()
+            if connection is not None:
+                self._begin(server)
+                self._send(connection, now, self._first_ended)
+                return None
+        return self._attempts(0.0)
+
+    def _first_ended(self, relay: Relay) -> None:
+        """The attempt for which nothing was awaited is over."""
+        now = monotonic()
+        self._let_go(relay, now)
+        end = relay.outcome or _CLIENT_GONE
+        self._judge(end, now)
+        if end.failure is None or (delay_s := self._decide(end, now)) is None:
+            self._end(end, now)
+        else:
+            self._client.run(self._attempts(delay_s))
+
+    async def _attempts(self, delay_s: float | None) -> None:
+        """Attempt after attempt, the first one after ``delay_s``."""
         end = _CLIENT_GONE  # if this is cancelled
         try:
-            end = await self._attempt(permit)
-            while end.failure is not None and (delay_s := self._decide(end)) is not None:
+            while delay_s is not None:
                 if delay_s:
                     await asyncio.sleep(delay_s)
-                end = await self._attempt(permit)
+                end = await self._attempt()
+                delay_s = self._decide(end, monotonic())
+        except asyncio.CancelledError:
+            end = _CLIENT_GONE
+            raise
+        except Exception:
+            log.exception("a request failed inside the proxy")
+            end = End(Ending.INTERNAL, 500, "internal error")
         finally:
-            permit.settle(_counts_as(end), monotonic())
-        if end.ending is Ending.UPSTREAM_FAILED:
-            end.reply = self._word_failure(end)
-            end.status = end.reply.status
-        return end
+            self._end(end, monotonic())
 
-    async def _attempt(self, permit: breaker.Permit) -> End:
+    async def _attempt(self) -> End:
         """Ask one server; which ones have failed this request before is known from earlier attempts."""
-        x, upstream = self._x, self._upstream
-        now = monotonic()
-        state = pool.choose(upstream.states, now, _draw(), self._tried) or pool.choose(upstream.states, now, _draw())
-        assert state is not None  # an upstream has a server
-        server = upstream.server(state)
-        x.attempts += 1
-        x.server = state.name
-        state.started()
+        server = self._choose(monotonic())
+        self._begin(server)
         end = _CLIENT_GONE  # if this is cancelled
         try:
             connection = None if self._wants_fresh else server.take()
             if connection is None:
                 connection = await server.connect(self._timeouts.connect)
-            relay = self._send(connection, permit)
+            finished = asyncio.get_running_loop().create_future()
+
+            def done(_relay: Relay) -> None:
+                if not finished.done():
+                    finished.set_result(None)
+
+            relay = self._send(connection, monotonic(), done)
             try:
                 if relay.uploading:
-                    await self._upload_and_wait(relay)
+                    await self._upload_and_wait(relay, finished)
                 else:
-                    await relay.finished
+                    await finished
             finally:
-                self._let_go(relay, server, connection)
+                self._let_go(relay, monotonic())
             end = relay.outcome or end
         except ConnectFailed as error:
             end = End(Ending.UPSTREAM_FAILED, 502, str(error), None, Failure.CONNECT)
         finally:
-            state.finished(_server_worked(end), monotonic())
-        if end.failure is not None:
-            # A stale connection says nothing about its server; but its other idle connections are as old.
-            self._wants_fresh = end.failure is Failure.STALE
-            if not self._wants_fresh:
-                self._tried.add(state.name)
+            self._judge(end, monotonic())
         return end
 
-    def _send(self, connection: UpstreamConnection, permit: breaker.Permit) -> Relay:
+    def _choose(self, now: float) -> Server:
+        upstream = self._upstream
+        states = upstream.states
+        state = pool.choose(states, now, _draw(), self._tried) or pool.choose(states, now, _draw())
+        assert state is not None  # an upstream has a server
+        return upstream.server(state)
+
+    def _begin(self, server: Server) -> None:
+        self._server = server
+        self._x.attempts += 1
+        self._x.server = server.state.name
+        server.state.started()
+
+    def _judge(self, end: End, now: float) -> None:
+        """Tell the server's state how the attempt ended, and remember it for the next one."""
+        state = self._server.state
+        state.finished(_server_worked(end), now)
+        if end.failure is Failure.STALE:
+            # This says nothing about the server; but its other idle connections are as old.
+            self._wants_fresh = True
+        elif end.failure is not None:
+            self._tried += (state.name,)
+
+    def _end(self, end: End, now: float) -> None:
+        """Settle and tell, once, when there will be no other attempt."""
+        self._permit.settle(_counts_as(end), now)
+        if end.ending is Ending.UPSTREAM_FAILED:
+            end.reply = self._word_failure(end)
+            end.status = end.reply.status
+        self._done(end)
+
+    def _send(self, connection: UpstreamConnection, now: float, done: Callable[[Relay], None]) -> Relay:
         """Send the request on a connection, with its body as far as that is here as a whole."""
         x, client, upload = self._x, self._client, self._upload
-        x.connected_at = now = monotonic()
+        x.connected_at = now
         whole = upload is None or upload.complete
-        relay = Relay(x, self._route, client, self._sink, connection, self._timeouts, permit, uploading=not whole)
+        relay = Relay(
+            x, self._route, client, self._sink, connection, self._timeouts, self._permit, done, uploading=not whole
+        )
         client.watcher = relay
         self._relays.add(relay)
         data = request_head(x, self._upstream)
@@ -143,53 +205,61 @@ class Forward:
         connection.request(data, relay, head_request=x.method == "HEAD", now=now)
         return relay
 
-    async def _upload_and_wait(self, relay: Relay) -> None:
+    async def _upload_and_wait(self, relay: Relay, finished: asyncio.Future[None]) -> None:
         """Send the body while waiting for the answer, which may come first: then the rest is not sent."""
         assert self._upload is not None
         if self._expects_continue:
             self._sink.proceed()
         pump = asyncio.get_running_loop().create_task(self._upload.pump(relay))
         try:
-            await relay.finished
+            await finished
         finally:
             pump.cancel()
             await asyncio.wait((pump,))
 
-    def _let_go(self, relay: Relay, server: Server, connection: UpstreamConnection) -> None:
+    def _let_go(self, relay: Relay, now: float) -> None:
         self._client.watcher = None
         self._relays.discard(relay)
         outcome = relay.outcome
         if outcome is not None and outcome.ending is Ending.COMPLETE and not relay.uploading:
-            server.give_back(connection)
+            self._server.give_back(relay.connection, now)
         else:
-            connection.abort()
+            relay.connection.abort()
 
     def _may_repeat(self) -> bool:
         return self._upstream.is_local or self._x.method in retry.IDEMPOTENT
 
-    def _decide(self, end: End) -> float | None:
+    def _decide(self, end: End, now: float) -> float | None:
         """Seconds until another attempt, or None: this was the last."""
         if end.ending is not Ending.UPSTREAM_FAILED or end.failure is None:
             return None
-        return retry.decide(
+        attempt = self._x.attempts - self._num_free
+        delay_s = retry.decide(
             self._retry,
             self._upstream.budget,
-            attempt=self._x.attempts,
+            attempt=attempt,
             method=self._x.method,
             sent=end.failure is not Failure.CONNECT,
             replayable=self._upload is None or self._upload.replayable,
             failure=end.failure,
             draw=_draw(),
-            now=monotonic(),
+            now=now,
             idempotent=self._upstream.is_local,
         )
+        if end.failure is Failure.STALE and attempt == 1:
+            self._num_free += 1
+        return delay_s
 
     # Failures in words
 
     def _engine_down(self, why: str) -> End:
-        message = f"The inference engine is not serving ({why}). Try again shortly."
-        reply = refuse(self._x, Kind.ENGINE_DOWN, message, retry_after_s=ENGINE_RETRY_AFTER_S)
-        return End(Ending.UPSTREAM_FAILED, reply.status, "engine down", reply)
+        reply = self._engine_reply()
+        return End(Ending.UPSTREAM_FAILED, reply.status, f"engine down: {why}", reply)
+
+    def _engine_reply(self) -> Reply:
+        """Why it is down is for the log: it may name paths, of which clients learn nothing."""
+        message = f"The inference engine is not serving; try again in {ENGINE_RETRY_AFTER_S:g} s."
+        return refuse(self._x, Kind.ENGINE_DOWN, message, retry_after_s=ENGINE_RETRY_AFTER_S)
 
     def _breaker_open(self, refused: breaker.Refused) -> End:
         message = f"The upstream {self._upstream.name} has failed too often and is spared for a while. Try again later."
@@ -201,7 +271,7 @@ class Forward:
         if end.failure is Failure.TIMEOUT:
             return refuse(self._x, Kind.UPSTREAM_TIMEOUT, f"The upstream {name} was too slow: {reason}.")
         if self._upstream.is_local and end.failure is not Failure.PROTOCOL:
-            return self._engine_down(reason).reply or refuse(self._x, Kind.ENGINE_DOWN, reason)
+            return self._engine_reply()
         if end.failure is Failure.CONNECT:
             return refuse(self._x, Kind.UPSTREAM_CONNECT, f"The upstream {name} cannot be reached: {reason}.")
         if end.failure is Failure.PROTOCOL:

@@ -1,17 +1,15 @@
 """The life of one request in the proxy: from a parsed head to the last byte of its answer, settled exactly once.
 
 Owns the order: gate, route, chain, forward, answer, settle. Whatever is refused or failed here is answered through the
-sink in the route's own shape and passes the chain's ``respond``, as a relayed answer does. Nothing escapes to the
-caller but CancelledError, which means that the client left.
+sink in the route's own shape and passes the chain's ``respond``, as a relayed answer does.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Coroutine
-from email.utils import formatdate
-from typing import Any
+from collections.abc import Callable
+from time import monotonic
+from time import time as wall
 
 from aiohttp.http_parser import RawRequestMessage
 from multidict import CIMultiDict
@@ -20,17 +18,17 @@ from proxy import gate
 from proxy.body import RequestBody
 from proxy.build import ListenerPlan, Snapshot
 from proxy.chain import Chain
-from proxy.downstream import ClientConnection
+from proxy.downstream import ClientConnection, Work
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
 from proxy.forward import Forward
+from proxy.metrics import RouteMetrics
 from proxy.relay import End, Relay
-from proxy.sink import Sink
+from proxy.sink import Sink, http_date
 
 log = logging.getLogger("headrace.proxy")
 
 _NO_FIELDS: CIMultiDict[str] = CIMultiDict()
-_CLIENT_GONE = Outcome(Ending.CLIENT_GONE, 499)
 
 
 class Front:
@@ -43,12 +41,14 @@ class Front:
 
     def serve(
         self, client: ClientConnection, message: RawRequestMessage | gate.Refusal, body: RequestBody
-    ) -> Coroutine[Any, Any, bool]:
-        """Read one message; awaited, answer it: True if the connection may take another."""
-        started_at = time.monotonic()
+    ) -> Work | None:
+        """Answer one message and tell the client's connection when it is answered. What is returned must be awaited
+        for that."""
+        started_at = monotonic()
         snapshot = self._snapshot()
         if isinstance(message, gate.Refusal):
-            return self._refuse(_blank(client, started_at), client, snapshot, message)
+            self._refuse(_blank(client, started_at), client, snapshot, message)
+            return None
         version = message.version
         try:
             facts = gate.check(
@@ -61,7 +61,8 @@ class Front:
         except gate.Refused as refused:
             x = _blank(client, started_at)
             x.method, x.target, x.fields, x.headers = message.method, message.path, message.headers, message.raw_headers
-            return self._refuse(x, client, snapshot, refused.refusal)
+            self._refuse(x, client, snapshot, refused.refusal)
+            return None
         x = Exchange(
             message.method,
             message.path,
@@ -78,79 +79,38 @@ class Front:
             facts.content_length,
             facts.has_body,
             started_at,
-            time.time(),
+            wall(),
         )
         x.client, x.trusted = self.plan.clients.resolve(client.peer, message.raw_headers)
         x.route = route = snapshot.router.match(facts.host, facts.path)
         # A connection whose change of protocol was declined takes no more requests: the parser has let go of it.
         sink = Sink(client, message.method, version, not message.should_close and not facts.upgrade)
         client.sink = sink
-        chain = route.chain if route is not None else snapshot.unrouted
-        forward = None
-        if route is not None and self.plan.redirect_port is None:
-            upstream = snapshot.upstreams[route.upstream]
-            forward = Forward(
-                x, route, upstream, client, sink, body, self._relays, expects_continue=facts.expects_continue
-            )
-        return self._answer(x, chain, snapshot, sink, forward)
+        if route is None or self.plan.redirect_port is not None:
+            # A redirect asks no policies of the route: they are for those who come by https.
+            answer = _Answer(x, snapshot.unrouted, snapshot.metrics_of(route), sink, client)
+            answer.give(self._redirect)
+            return None
+        answer = _Answer(x, route.chain, snapshot.metrics_of(route), sink, client)
+        upstream = snapshot.upstreams[route.upstream]
+        forward = Forward(
+            x, route, upstream, client, sink, body, self._relays, answer.ended, expects_continue=facts.expects_continue
+        )
+        return answer.forward(forward)
 
-    async def _answer(
-        self,
-        x: Exchange,
-        chain: Chain,
-        snapshot: Snapshot,
-        sink: Sink,
-        forward: Forward | None,
-        refusal: Reply | None = None,
-    ) -> bool:
-        """Ask the policies, then forward or reply; settle whatever happens."""
-        outcome = _CLIENT_GONE
-        try:
-            x.routed_at = time.monotonic()
-            reply = chain.admit(x, x.routed_at)
-            x.admitted_at = time.monotonic()
-            if refusal is not None:
-                end = End(Ending.CLIENT_ERROR, refusal.status, reply=refusal)
-            elif reply is not None:
-                end = End(Ending.REFUSED, reply.status, reply=reply)
-            elif forward is not None:
-                end = await forward.run()
-            else:
-                reply = self._redirect(x) or refuse(x, Kind.NOT_FOUND, "No route takes this host and path.")
-                end = End(Ending.REFUSED, reply.status, reply=reply)
-            if end.reply is not None:
-                _send(x, chain, sink, end.reply)
-            outcome = Outcome(end.ending, end.status, end.reason)
-        except Exception:
-            log.exception("a request failed inside the proxy")
-            outcome = Outcome(Ending.INTERNAL, 500, "internal error")
-            _fail(x, sink)
-        finally:
-            x.bytes_out = sink.bytes_out
-            self._settle(x, chain, snapshot, outcome)
-        return sink.persistent and sink.ended
-
-    def _settle(self, x: Exchange, chain: Chain, snapshot: Snapshot, outcome: Outcome) -> None:
-        now = time.monotonic()
-        try:
-            chain.settle(x, outcome, now)
-        except Exception:
-            log.exception("a policy failed to settle")
-        snapshot.metrics_of(x.route).count(x, outcome, now)
-
-    def _refuse(
-        self, x: Exchange, client: ClientConnection, snapshot: Snapshot, refusal: gate.Refusal
-    ) -> Coroutine[Any, Any, bool]:
+    def _refuse(self, x: Exchange, client: ClientConnection, snapshot: Snapshot, refusal: gate.Refusal) -> None:
         """Answer what cannot be served, and close: how the rest of the connection is framed is not known."""
         sink = Sink(client, x.method, (1, 1), wants_more=False)
         client.sink = sink
+        answer = _Answer(x, snapshot.unrouted, snapshot.unrouted_metrics, sink, client)
         reply = refuse(x, refusal.kind, refusal.message, close=True)
-        return self._answer(x, snapshot.unrouted, snapshot, sink, None, reply)
+        answer.give(lambda _x: reply, Ending.CLIENT_ERROR)
 
-    def _redirect(self, x: Exchange) -> Reply | None:
+    def _redirect(self, x: Exchange) -> Reply:
+        """The answer to a request that goes to no upstream: a redirect to https, or that there is no route."""
         port = self.plan.redirect_port
         if port is None:
-            return None
+            return refuse(x, Kind.NOT_FOUND, "No route takes this host and path.")
         if not x.host:
             return refuse(x, Kind.BAD_REQUEST, "This port only redirects to https, which needs a Host field.")
         query = f"?{x.query}" if x.query else ""
@@ -159,24 +119,94 @@ class Front:
         return Reply(308, ((b"Location", location.encode("latin-1")), (b"Cache-Control", b"no-store")))
 
 
-def _send(x: Exchange, chain: Chain, sink: Sink, reply: Reply) -> None:
-    date = formatdate(usegmt=True).encode()
-    head = Head(reply.status, [(b"Date", date), *reply.headers], len(reply.body))
-    chain.respond(x, head, time.monotonic())
-    sink.send(head, reply.body, close=reply.close)
+class _Answer:
+    """One request that is being answered: who is asked, who is told, and that it ends exactly once."""
 
+    __slots__ = ("_chain", "_client", "_metrics", "_sink", "_x")
 
-def _fail(x: Exchange, sink: Sink) -> None:
-    if sink.retract():
-        reply = refuse(x, Kind.INTERNAL, "The proxy failed on this request; its log says why.")
-        sink.send(Head(reply.status, list(reply.headers), len(reply.body)), reply.body, close=True)
-    else:
-        sink.abort()
+    def __init__(self, x: Exchange, chain: Chain, metrics: RouteMetrics, sink: Sink, client: ClientConnection) -> None:
+        self._x = x
+        self._chain = chain
+        self._metrics = metrics
+        self._sink = sink
+        self._client = client
+
+    def forward(self, forward: Forward) -> Work | None:
+        """Ask the policies, and forward if they let the request pass."""
+        try:
+            reply = self._admit()
+            if reply is None:
+                return forward.start(self._x.admitted_at)
+        except Exception:
+            self._fail()
+        else:
+            self.ended(End(Ending.REFUSED, reply.status, reply=reply))
+        return None
+
+    def give(self, make: Callable[[Exchange], Reply], ending: Ending = Ending.REFUSED) -> None:
+        """Ask the policies, and answer with what ``make`` returns if they let the request pass. A request that was
+        malformed is answered as such whatever they say."""
+        try:
+            reply = self._admit()
+            if reply is None or ending is Ending.CLIENT_ERROR:
+                reply = make(self._x)
+        except Exception:
+            self._fail()
+        else:
+            self.ended(End(ending, reply.status, reply=reply))
+
+    def _admit(self) -> Reply | None:
+        x = self._x
+        x.routed_at = monotonic()
+        reply = self._chain.admit(x, x.routed_at)
+        x.admitted_at = monotonic()
+        return reply
+
+    def _fail(self) -> None:
+        log.exception("a request failed inside the proxy")
+        self.ended(End(Ending.INTERNAL, 500, "internal error"))
+
+    def ended(self, end: End) -> None:
+        """Send what is still to be sent, settle, and let the connection go on."""
+        x, sink = self._x, self._sink
+        outcome = Outcome(end.ending, end.status, end.reason)
+        try:
+            if end.reply is not None:
+                self._send(end.reply)
+        except Exception:
+            log.exception("a request failed inside the proxy")
+            outcome = Outcome(Ending.INTERNAL, 500, "internal error")
+        if outcome.ending is Ending.INTERNAL:
+            self._break_off()
+        x.bytes_out = sink.bytes_out
+        now = monotonic()
+        try:
+            self._chain.settle(x, outcome, now)
+        except Exception:
+            log.exception("a policy failed to settle")
+        self._metrics.count(x, outcome, now)
+        self._client.answered(sink.persistent and sink.ended, now)
+
+    def _send(self, reply: Reply) -> None:
+        head = Head(reply.status, [(b"Date", http_date()), *reply.headers], len(reply.body))
+        self._chain.respond(self._x, head, monotonic())
+        self._sink.send(head, reply.body, close=reply.close)
+
+    def _break_off(self) -> None:
+        """Say that it failed, if nothing was sent yet."""
+        sink = self._sink
+        if sink.ended:
+            return
+        if sink.retract():
+            reply = refuse(self._x, Kind.INTERNAL, "The proxy failed on this request; its log says why.")
+            sink.send(Head(reply.status, list(reply.headers), len(reply.body)), reply.body, close=True)
+        else:
+            sink.abort()
 
 
 def _blank(client: ClientConnection, now: float) -> Exchange:
     """The facts of a request that could not be read, so that it is logged and counted like any other."""
     return Exchange(
         "", "", (1, 1), client.server.scheme, "", "", "", "", "", (), _NO_FIELDS, client.peer, None, False, now,
-        time.time(), client=client.peer,
+        wall(), client=client.peer,
     )  # fmt: skip

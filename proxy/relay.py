@@ -1,7 +1,7 @@
 """One attempt's answer on its way to the client: the upstream's bytes go to the sink in the call that received them.
 
 Owns the joint between the two connections. Upstream events arrive by the methods of ``Exchanger``, the client's by
-those of ``Watcher``; whoever forwards awaits the one future ``finished`` and then reads ``outcome``. A slow client
+those of ``Watcher``; whoever forwards is told by ``done`` and then reads ``outcome``. A slow client
 pauses the upstream's connection, a client that left aborts it, an upstream that breaks off aborts the client: a
 truncated answer never ends cleanly. Where our own engine breaks off a stream of events, a last event tells the client.
 
@@ -10,11 +10,9 @@ Knows nothing of retries, breakers or the choice of servers.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from email.utils import formatdate
 
 import orjson
 
@@ -24,7 +22,7 @@ from proxy.downstream import ClientConnection
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head, Reply
 from proxy.route import Route
-from proxy.sink import Sink
+from proxy.sink import Sink, http_date
 from proxy.upstream.breaker import Permit
 from proxy.upstream.retry import Failure
 from proxy.upstream.transport import UpstreamConnection
@@ -49,11 +47,11 @@ class End:
 
 
 class Relay:
-    """``outcome`` is there once ``finished`` is done; after UPSTREAM_FAILED nothing was sent to the client. uploading:
-    some of the request is still to be sent."""
+    """``outcome`` is there once ``done`` was called, once; after UPSTREAM_FAILED nothing was sent to the client.
+    uploading: some of the request is still to be sent."""
 
-    __slots__ = ("_client", "_connection", "_permit", "_route", "_sink", "_status", "_tail", "_timeouts", "_x",
-                 "data", "finished", "outcome", "uploading")  # fmt: skip
+    __slots__ = ("_client", "_done", "_permit", "_route", "_sink", "_status", "_tail", "_timeouts", "_x",
+                 "connection", "data", "outcome", "uploading")  # fmt: skip
 
     def __init__(
         self,
@@ -64,6 +62,7 @@ class Relay:
         connection: UpstreamConnection,
         timeouts: Timeouts,
         permit: Permit,
+        done: Callable[[Relay], None],
         *,
         uploading: bool,
     ) -> None:
@@ -71,37 +70,37 @@ class Relay:
         self._route = route
         self._client = client
         self._sink = sink
-        self._connection = connection
+        self.connection = connection
         self._timeouts = timeouts
         self._permit = permit
         self._status = 0  # of the answer; 0: none yet
         self._tail: bytes | None = None  # the last bytes of a stream of our engine's events
         self.data: Callable[[bytes], None] = sink.data  # nothing stands between a chunk and the client
         self.outcome: End | None = None
-        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._done: Callable[[Relay], None] | None = done
         self.uploading = uploading
 
     async def upload(self, data: bytes) -> None:
         """Send a piece of the request body; returns when the upstream has room for another."""
-        await self._connection.write(data)
+        await self.connection.write(data)
 
     # The upstream's side
 
     def head(self, head: Head, dated: bool) -> None:
-        now = self._connection.heard_at
+        now = self.connection.heard_at
         x = self._x
         x.first_byte_at = now
         self._status = head.status
         self._permit.answered(now)
         if not dated:  # RFC 9110 §6.6.1
-            head.headers.append((b"Date", formatdate(usegmt=True).encode()))
+            head.headers.append((b"Date", http_date()))
         self._route.chain.respond(x, head, now)
         if x.upstream == ENGINE and (head.get(b"content-type") or b"").startswith(b"text/event-stream"):
             self._tail = b"\n\n"
             self.data = self._pass_events
         self._sink.begin(head)
         if self._client.writing_paused:  # by an earlier answer: there will be no second signal
-            self._connection.pause_reading()
+            self.connection.pause_reading()
 
     def _pass_events(self, data: bytes) -> None:
         self._sink.data(data)
@@ -109,10 +108,14 @@ class Relay:
 
     def end(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
         self._sink.end(trailers)
-        self._finish(End(Ending.COMPLETE, self._status))
+        # Told by ``received``: what came behind the answer decides whether the connection is used again.
+        self.outcome = End(Ending.COMPLETE, self._status)
 
     def received(self) -> None:
-        self._sink.flush()
+        if self.outcome is not None:
+            self._tell()
+        else:
+            self._sink.flush()
 
     def failed(self, failure: Failure, reason: str) -> None:
         """The upstream will not complete its answer."""
@@ -125,33 +128,33 @@ class Relay:
     def broke(self, error: Exception) -> None:
         """A fault of ours while the answer was taken or the request sent."""
         log.error("an answer could not be passed on", exc_info=error)
-        self._connection.abort()
+        self.connection.abort()
         message = "The proxy failed on this request; its log says why."
         self._stop(Ending.INTERNAL, "internal error", refuse(self._x, Kind.INTERNAL, message, close=True))
 
     # The client's side
 
     def pause(self) -> None:
-        self._connection.pause_reading()
+        self.connection.pause_reading()
 
     def resume(self) -> None:
-        self._connection.resume_reading()
+        self.connection.resume_reading()
 
     def gone(self) -> None:
         """The client left: the upstream stops now, whatever it is doing."""
-        self._connection.abort()
+        self.connection.abort()
         self._finish(End(Ending.CLIENT_GONE, 499))
 
     def refuse_body(self, ending: Ending, reply: Reply) -> None:
         """The request body is too large, malformed or late: the upstream must not take half of it for the whole."""
-        self._connection.abort()
+        self.connection.abort()
         self._stop(ending, "request body", reply)
 
     # The worker's sweep
 
     def check(self, now: float) -> None:
         """Hold the upstream to its times. A slow client's pauses and uploads are not the upstream's."""
-        connection, timeouts = self._connection, self._timeouts
+        connection, timeouts = self.connection, self._timeouts
         if timeouts.total is not None and now - self._x.started_at > timeouts.total:
             self._time_out(f"not complete after {timeouts.total:g} s")
         elif connection.reading_paused or (self.uploading and not connection.writing_paused):
@@ -163,15 +166,15 @@ class Relay:
             self._time_out(f"no first byte within {timeouts.first_byte:g} s")
 
     def _time_out(self, reason: str) -> None:
-        self._connection.abort()
+        self.connection.abort()
         if self.outcome is None:
             self.failed(Failure.TIMEOUT, reason)
 
     def _stop(self, ending: Ending, reason: str, reply: Reply) -> None:
         """End before or in the answer: with ``reply`` if nothing was sent, else by aborting the client."""
         if self.outcome is not None:
-            return
-        if self._sink.retract():
+            self._tell()
+        elif self._sink.retract():
             self._finish(End(ending, reply.status, reason, reply))
         else:
             self._sink.abort()
@@ -180,7 +183,12 @@ class Relay:
     def _finish(self, outcome: End) -> None:
         if self.outcome is None:
             self.outcome = outcome
-            self.finished.set_result(None)
+        self._tell()
+
+    def _tell(self) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(self)
 
 
 def _last_event(tail: bytes) -> bytes:

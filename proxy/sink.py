@@ -15,7 +15,10 @@ import socket
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
+from time import time
 from typing import Protocol
 
 from proxy.exchange import Head
@@ -190,6 +193,16 @@ class Sink:
             transport.write(b"".join(pieces))
         else:
             transport.writelines(pieces)
+
+
+def http_date() -> bytes:
+    """The value of Date, now (RFC 9110 §5.6.7)."""
+    return _format_date(int(time()))
+
+
+@lru_cache(maxsize=1)  # all answers of one second carry the same
+def _format_date(wall_s: int) -> bytes:
+    return formatdate(wall_s, usegmt=True).encode()
 
 
 def reset(transport: asyncio.Transport) -> None:

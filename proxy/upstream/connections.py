@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 from collections import deque
 from dataclasses import dataclass
 
@@ -75,14 +74,14 @@ class Server:
                 return connection
         return None
 
-    def give_back(self, connection: UpstreamConnection) -> None:
+    def give_back(self, connection: UpstreamConnection, now: float) -> None:
         """End an exchange on a connection; it is kept if it can carry another, and closed if not."""
         if not connection.finish():
             return
         if self._closed or len(self._idle) >= self._max_idle:
             connection.abort()
             return
-        connection.idle_since = time.monotonic()
+        connection.idle_since = now
         self._idle.append(connection)
 
     async def connect(self, timeout_s: float) -> UpstreamConnection:

@@ -48,11 +48,10 @@ class Receiver(Protocol):
 
 
 class ResponseParser:
-    """Parses one answer. ``complete``: it ended. ``reusable``: the connection may carry another request.
-    ``head_is_new``: the head came, and nobody has reset this since."""
+    """Parses one answer. ``complete``: it ended. ``reusable``: the connection may carry another request."""
 
     __slots__ = ("_fields", "_head_request", "_interim", "_keep_alive", "_left", "_mode", "_num_interim", "_parser",
-                 "_quiet_bytes", "_receiver", "_surplus", "complete", "head_is_new")  # fmt: skip
+                 "_quiet_bytes", "_receiver", "_surplus", "complete")  # fmt: skip
 
     def __init__(self, receiver: Receiver, *, head_request: bool) -> None:
         self._receiver = receiver
@@ -67,7 +66,6 @@ class ResponseParser:
         self._keep_alive = False
         self._surplus = False
         self.complete = False
-        self.head_is_new = False
 
     @property
     def reusable(self) -> bool:
@@ -145,7 +143,6 @@ class ResponseParser:
             self._note_interim(status)
             return
         self._interim = False
-        self.head_is_new = True
         kept, length_value, coding, dated = read_response_headers(fields)
         length: int | None = None
         if coding is not None:

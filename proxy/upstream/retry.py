@@ -84,9 +84,10 @@ def decide(
 ) -> float | None:
     """Seconds to wait before the next attempt, or None: give up. Allowing it spends the budget.
 
-    attempt: the one that failed, from 1. sent: some byte of the request may have reached the server. replayable: the
-    body can be sent again (there is none, none was taken from the client yet, or a copy is held). draw: in [0, 1).
-    idempotent: says so for a method that by itself is not (inference on the local engine).
+    attempt: the one that failed, from 1; one whose retry was free is not counted. sent: some byte of the request may
+    have reached the server. replayable: the body can be sent again (there is none, none was taken from the client yet,
+    or a copy is held). draw: in [0, 1). idempotent: says so for a method that by itself is not (inference on the local
+    engine).
 
     A kept-alive connection that was closed under the request says nothing about the server: its first retry is at once
     and outside the budget.

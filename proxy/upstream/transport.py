@@ -26,7 +26,8 @@ class Exchanger(Receiver, Protocol):
     """Who sent the request on a connection and takes its answer."""
 
     def received(self) -> None:
-        """The read that brought the head was passed on: if no body came with it, none is to be waited for."""
+        """All that a read brought was passed on: nothing more of it is to be waited for, and if the answer has ended,
+        it is known whether anything came behind it."""
 
     def failed(self, failure: Failure, reason: str) -> None:
         """The answer will not become complete; the connection is gone."""
@@ -140,9 +141,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.heard_at = time.monotonic()
         try:
             parser.feed(_buffer[:nbytes])
-            if parser.head_is_new:
-                parser.head_is_new = False
-                exchanger.received()
+            exchanger.received()
         except ProtocolError as error:
             self.abort()
             exchanger.failed(Failure.PROTOCOL, str(error))
@@ -154,6 +153,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         parser, exchanger = self._parser, self._exchanger
         if parser is not None and exchanger is not None:
             parser.eof()
+            exchanger.received()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -174,11 +174,12 @@ async def test_an_engine_that_is_down_answers_at_once_and_is_forgiven() -> None:
             await side.send(OK)
 
     async with engine(script) as (upstream, config), edge(config) as running:
-        running.worker.engine_state(False, "it is being restarted")
+        running.worker.engine_state(False, "it is being restarted: /run/engine-3.sock")
         answer = await running.ask(POST)
         assert answer.status == 503
         assert int(answer.get("retry-after") or 0) >= 1
-        assert b"it is being restarted" in answer.body
+        assert b"The inference engine is not serving; try again in 5 s." in answer.body
+        assert b"/run" not in answer.body  # why it is down is for the log
         assert upstream.received == b""
         snapshot = await running.worker.build(running.config, {}, {})
         await running.worker.commit(snapshot)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
 
+from proxy import forward
 from tests.wire.harness import OK, UpstreamSide, answering, app, edge, eventually, raw_upstream
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -120,6 +122,25 @@ async def test_D02_a_refused_connection_goes_to_another_server() -> None:
     async with raw_upstream(answering(OK)) as upstream, edge(app(refused_port(), upstream.port)) as running:
         assert [(await running.ask(POST)).status for _ in range(6)] == [200] * 6
         assert len(upstream.heads) == 6
+
+
+async def test_D01_a_stale_connection_costs_none_of_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward, "_draw", lambda: 0.0)  # the first server, as long as it may be asked
+
+    async def answer_once_and_go(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
+        await reader.readuntil(b"\r\n\r\n")
+        going.close()
+        writer.close()
+
+    going = await asyncio.start_server(answer_once_and_go, "127.0.0.1", 0)
+    port = going.sockets[0].getsockname()[1]
+    async with raw_upstream(answering(OK)) as other, edge(app(port, other.port, retry={"attempts": 2})) as running:
+        assert (await running.ask(GET)).status == 200
+        assert not other.heads
+        assert (await running.ask(GET)).status == 200
+        assert len(other.heads) == 1
 
 
 async def test_D02_a_5xx_is_an_answer_and_not_tried_again() -> None:

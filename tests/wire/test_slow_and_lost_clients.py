@@ -76,7 +76,7 @@ async def test_D04_a_slow_client_gets_everything_once_it_reads() -> None:
     async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
         client = await running.connect(receive_buffer_bytes=4096)
         await client.send(GET)
-        await eventually(lambda: any(relay._connection.reading_paused for relay in running.worker._relays))
+        await eventually(lambda: any(relay.connection.reading_paused for relay in running.worker._relays))
         assert (await client.answer()).body == body
 
 

@@ -104,6 +104,13 @@ async def test_http_is_redirected_with_method_host_path_and_query() -> None:
         assert answer.get("location") == "https://a.example/b?c=%20d"
 
 
+async def test_a_redirect_to_https_comes_before_the_policies_of_its_route() -> None:
+    policies = {"access": {"allow": ["10.0.0.0/8"]}}
+    config = {**app(1), "routes": [{"to": "app", "policies": policies}], "listener": {"redirect": "https"}}
+    async with edge(config) as running:
+        assert (await running.ask(b"GET /a HTTP/1.1\r\nHost: a.example\r\n\r\n")).status == 308
+
+
 @asynccontextmanager
 async def tls_upstream(answer: bytes, *, notify: bool) -> AsyncIterator[int]:
     """A TLS server in a thread; it answers each connection once and ends it with or without close_notify."""
