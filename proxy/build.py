@@ -100,7 +100,7 @@ def build_snapshot(
 
 def draw_hex(num_bytes: int) -> str:
     """Random hexadecimal digits for ids, two a byte: unique, not secret, and without a system call per request."""
-    return f"{_ids.getrandbits(8 * num_bytes):0{2 * num_bytes}x}"
+    return _ids.getrandbits(8 * num_bytes).to_bytes(num_bytes, "little").hex()
 
 
 class _Build:

@@ -7,7 +7,7 @@ exactly once for each of them, whatever happened. A hook that a policy leaves as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from proxy.exchange import Exchange, Head, Outcome, Reply
 
@@ -35,26 +35,34 @@ class Chain:
     def __init__(self, policies: Sequence[Policy]) -> None:
         self.policies = tuple(policies)
         self._admit = tuple((i + 1, p.admit) for i, p in enumerate(policies) if type(p).admit is not Policy.admit)
-        self._respond = tuple(
-            (i, p.respond) for i, p in reversed(list(enumerate(policies))) if type(p).respond is not Policy.respond
-        )
-        self._settle = tuple(
-            (i, p.settle) for i, p in reversed(list(enumerate(policies))) if type(p).settle is not Policy.settle
-        )
+        upwards = list(enumerate(policies))[::-1]
+        self._respond = tuple((i, p.respond) for i, p in upwards if type(p).respond is not Policy.respond)
+        self._settle = tuple((i, p.settle) for i, p in upwards if type(p).settle is not Policy.settle)
+        #: The same for a request that all of them let pass.
+        self._respond_all = tuple(hook for _, hook in self._respond)
+        self._settle_all = tuple(hook for _, hook in self._settle)
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
         """The first policy's Reply, or None if all let the request pass. An exception counts its policy as asked."""
-        for asked, hook in self._admit:
+        asked = 0
+        try:
+            for index, hook in self._admit:
+                asked = index
+                reply = hook(x, now)
+                if reply is not None:
+                    return reply
+            asked = len(self.policies)
+        finally:
             x.asked = asked
-            reply = hook(x, now)
-            if reply is not None:
-                return reply
-        x.asked = len(self.policies)
         return None
 
     def respond(self, x: Exchange, head: Head, now: float) -> None:
         """Hand the head to every policy that was asked, the last one first."""
         asked = x.asked
+        if asked == len(self.policies):
+            for hook in self._respond_all:
+                hook(x, head, now)
+            return
         for index, hook in self._respond:
             if index < asked:
                 hook(x, head, now)
@@ -67,20 +75,15 @@ class Chain:
         if x.settled:
             return
         x.settled = True
-        fault: Exception | None = None
         asked = x.asked
-        for index, hook in self._settle:
-            if index < asked:
-                fault = _attempt(hook, x, outcome, now) or fault
+        hooks = self._settle_all
+        if asked < len(self.policies):
+            hooks = tuple(hook for index, hook in self._settle if index < asked)
+        fault: Exception | None = None
+        for hook in hooks:
+            try:
+                hook(x, outcome, now)
+            except Exception as error:
+                fault = fault or error
         if fault is not None:
             raise fault
-
-
-def _attempt(
-    hook: Callable[[Exchange, Outcome, float], None], x: Exchange, outcome: Outcome, now: float
-) -> Exception | None:
-    try:
-        hook(x, outcome, now)
-    except Exception as error:
-        return error
-    return None

@@ -8,8 +8,8 @@ at ``started_at``, for the few fields that carry dates.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ class Head:
 
     def get(self, name: bytes) -> bytes | None:
         """The first value of the field ``name`` (lower case), or None."""
+        size = len(name)
         for key, value in self.headers:
-            if key.lower() == name:
+            if len(key) == size and key.lower() == name:
                 return value
         return None
 
@@ -49,7 +50,7 @@ class Reply:
     close: bool = False  # close the client's connection after it
 
 
-class Ending(Enum):
+class Ending(StrEnum):
     """How an exchange ended. The access log and the metrics print the value."""
 
     COMPLETE = "complete"  # every byte of the upstream's or our own answer was sent
@@ -69,49 +70,76 @@ class Outcome(NamedTuple):
     reason: str = ""  # one short phrase for the log: "connect refused", "body idle 60s"
 
 
-@dataclass(slots=True)
 class Exchange:
-    """One request, from its head to its end."""
+    """One request, from its head to its end. Written out, because a dataclass's own ``__init__`` costs twice as much
+    with so many fields."""
 
-    method: str
-    target: str  # the request target as received
-    version: tuple[int, int]
-    scheme: str  # "http" or "https", of this hop
-    host: str  # authority that decides routing, lower case, without port; "" for HTTP/1.0 without Host
-    authority: str  # as sent, with port
-    path: str  # for matching: dot segments removed, // and unreserved escapes folded
-    send_path: str  # for the upstream: dot segments removed, otherwise byte-identical
-    query: str  # raw, without "?"
-    headers: RawHeaders
-    fields: Mapping[str, str]  # case-insensitive view of the same headers
-    peer: str  # address of the socket's other end ("" on a unix socket)
-    content_length: int | None  # of the request body; None: chunked or no body
-    has_body: bool
-    started_at: float
-    wall_at: float = 0.0
-    #: Facts that policies establish.
-    client: str = ""  # address of the client: peer, or the first untrusted hop behind trusted proxies
-    trusted: bool = False  # the peer is a trusted proxy
-    request_id: str = ""
-    traceparent: str = ""
-    key_id: str | None = None  # the API key's id, never the key
-    route: Route | None = None
-    upstream: str = ""  # name of the upstream that answered, and the server
-    server: str = ""
-    attempts: int = 0
-    #: Times, monotonic seconds; 0.0: not reached.
-    routed_at: float = 0.0
-    admitted_at: float = 0.0
-    connected_at: float = 0.0
-    first_byte_at: float = 0.0
-    bytes_in: int = 0  # request body taken from the client
-    bytes_out: int = 0  # response body given to the client
-    body_limit_bytes: int | None = None  # the pump stops a body of unknown length here and answers 413
-    #: The chain's own book: how many policies were asked, and whether they were settled.
-    asked: int = 0
-    settled: bool = False
-    #: Header changes for the upstream request: names (lower case) dropped, fields added after the hop-by-hop rules.
-    drop: set[bytes] = field(default_factory=set)
-    add: list[tuple[bytes, bytes]] = field(default_factory=list)
-    #: A policy's own facts between admit and settle, by the policy's name.
-    scratch: dict[str, Any] = field(default_factory=dict)
+    __slots__ = (
+        "add", "admitted_at", "asked", "attempts", "authority", "body_limit_bytes", "bytes_in", "bytes_out", "client",
+        "connected_at", "content_length", "drop", "fields", "first_byte_at", "has_body", "headers", "host", "key_id",
+        "method", "path", "peer", "query", "request_id", "route", "routed_at", "scheme", "scratch", "send_path",
+        "server", "settled", "started_at", "target", "traceparent", "trusted", "upstream", "version", "wall_at",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        method: str,
+        target: str,
+        version: tuple[int, int],
+        scheme: str,
+        host: str,
+        authority: str,
+        path: str,
+        send_path: str,
+        query: str,
+        headers: RawHeaders,
+        fields: Mapping[str, str],
+        peer: str,
+        content_length: int | None,
+        has_body: bool,
+        started_at: float,
+        wall_at: float = 0.0,
+        client: str = "",
+    ) -> None:
+        self.method = method
+        self.target = target  # the request target as received
+        self.version = version
+        self.scheme = scheme  # "http" or "https", of this hop
+        self.host = host  # authority that decides routing, lower case, without port; "" for HTTP/1.0 without Host
+        self.authority = authority  # as sent, with port
+        self.path = path  # for matching: dot segments removed, // and unreserved escapes folded
+        self.send_path = send_path  # for the upstream: dot segments removed, otherwise byte-identical
+        self.query = query  # raw, without "?"
+        self.headers = headers
+        self.fields = fields  # case-insensitive view of the same headers
+        self.peer = peer  # address of the socket's other end ("" on a unix socket)
+        self.content_length = content_length  # of the request body; None: chunked or no body
+        self.has_body = has_body
+        self.started_at = started_at
+        self.wall_at = wall_at
+        # Facts that policies establish.
+        self.client = client  # address of the client: peer, or the first untrusted hop behind trusted proxies
+        self.trusted = False  # the peer is a trusted proxy
+        self.request_id = ""
+        self.traceparent = ""
+        self.key_id: str | None = None  # the API key's id, never the key
+        self.route: Route | None = None
+        self.upstream = ""  # name of the upstream that answered, and the server
+        self.server = ""
+        self.attempts = 0
+        # Times, monotonic seconds; 0.0: not reached.
+        self.routed_at = 0.0
+        self.admitted_at = 0.0
+        self.connected_at = 0.0
+        self.first_byte_at = 0.0
+        self.bytes_in = 0  # request body taken from the client
+        self.bytes_out = 0  # response body given to the client
+        self.body_limit_bytes: int | None = None  # the pump stops a body of unknown length here and answers 413
+        # The chain's own book: how many policies were asked, and whether they were settled.
+        self.asked = 0
+        self.settled = False
+        # Header changes for the upstream request: names (lower case) dropped, fields added after the hop-by-hop rules.
+        self.drop: set[bytes] = set()
+        self.add: list[tuple[bytes, bytes]] = []
+        # A policy's own facts between admit and settle, by the policy's name.
+        self.scratch: dict[str, Any] = {}

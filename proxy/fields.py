@@ -7,7 +7,7 @@ parameters) and the Go-style durations of OpenAI's fields. Only what is sent is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 _MAX_INTEGER = 999_999_999_999_999  # fifteen digits, RFC 9651 §3.3.1
 
@@ -23,12 +23,7 @@ def sf_item(name: str, parameters: Mapping[str, int]) -> bytes:
     """A String item with Integer parameters: ``"burst";q=100;w=60``. Raises ValueError beyond fifteen digits."""
     if any(abs(value) > _MAX_INTEGER for value in parameters.values()):
         raise ValueError(f"a structured-field Integer has at most fifteen digits: {dict(parameters)}")
-    return sf_template(name, parameters) % tuple(parameters.values())
-
-
-def sf_template(name: str, parameters: Iterable[str]) -> bytes:
-    """The same item as a template for ``%``, one integer per parameter, for what is sent with every answer."""
-    return (sf_string(name).replace("%", "%%") + "".join(f";{key}=%d" for key in parameters)).encode()
+    return (sf_string(name) + "".join([f";{key}={value}" for key, value in parameters.items()])).encode()
 
 
 def go_duration(seconds: float) -> str:

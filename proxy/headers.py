@@ -8,10 +8,8 @@ the sink re-make it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from enum import IntEnum
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
 from proxy.exchange import Exchange, RawHeaders
 
@@ -30,42 +28,62 @@ HOP_BY_HOP = frozenset(
         b"content-length",
     }
 )
-_READ = HOP_BY_HOP | {b"date"}
 #: Host is re-made, Expect is answered here, and no unasked protocol is tunnelled.
 _NOT_FORWARDED = HOP_BY_HOP | {b"host", b"expect", b"http2-settings"}
 #: What names the client to upstreams, besides X-Forwarded-*. From a peer that is not trusted only our own arrives.
 _FORWARDING = frozenset({b"forwarded", b"x-real-ip", b"true-client-ip", b"x-client-ip", b"x-cluster-client-ip"})
-
-
 #: Values of Connection that name no field that is not of one hop anyway.
 _PLAIN_CONNECTION = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
 
+# Classes of fields; whatever needs no second look is 0.
+_END_TO_END, _HOP, _CONNECTION, _FORWARDS = range(4)
+_DATE, _LENGTH, _CODING = range(4, 7)
 
-class _Class(IntEnum):
-    END_TO_END = 0
-    HOP = 1
-    CONNECTION = 2
-    FORWARDING = 3
+_MAX_NAMES = 2048
+
+T = TypeVar("T")
 
 
-def _classify(name: bytes) -> tuple[bytes, _Class]:
+class _Judged(dict[bytes, T]):
+    """What was found about names of fields, by their exact spelling.
+
+    Names are chosen by those who send them: only short ones are remembered, and when there are too many all are
+    forgotten, so that the memory stays small and the usual ones are soon back.
+    """
+
+    def __init__(self, judge: Callable[[bytes], T]) -> None:
+        super().__init__()
+        self._judge = judge
+
+    def __missing__(self, name: bytes) -> T:
+        found = self._judge(name)
+        if len(name) <= 64:
+            if len(self) >= _MAX_NAMES:
+                self.clear()
+            self[name] = found
+        return found
+
+
+def _judge_request(name: bytes) -> tuple[bytes, int]:
     """(lower-case name with hyphens for underscores, class): CGI-like servers fold the two, so they count as one."""
-    # Clients choose names: only short ones are remembered, so that the memory stays small.
-    return _known(name) if len(name) <= 64 else _judge(name)
-
-
-def _judge(name: bytes) -> tuple[bytes, _Class]:
     name = name.lower().replace(b"_", b"-")
     if name == b"connection":
-        return name, _Class.CONNECTION
+        return name, _CONNECTION
     if name in _NOT_FORWARDED:
-        return name, _Class.HOP
+        return name, _HOP
     if name in _FORWARDING or name.startswith(b"x-forwarded-"):
-        return name, _Class.FORWARDING
-    return name, _Class.END_TO_END
+        return name, _FORWARDS
+    return name, _END_TO_END
 
 
-_known = lru_cache(maxsize=2048)(_judge)
+def _judge_response(name: bytes) -> int:
+    name = name.lower()
+    classes = {b"date": _DATE, b"content-length": _LENGTH, b"transfer-encoding": _CODING, b"connection": _CONNECTION}
+    return classes.get(name, _HOP if name in HOP_BY_HOP else _END_TO_END)
+
+
+_request_names = _Judged(_judge_request)
+_response_names = _Judged(_judge_response)
 
 
 def _tokens(values: Iterable[bytes]) -> set[bytes]:
@@ -80,20 +98,20 @@ def joined(headers: RawHeaders, name: bytes) -> bytes:
 def upstream_request_headers(x: Exchange) -> list[tuple[bytes, bytes]]:
     """The fields to send upstream, Host first, framing left out; ``x.drop`` and ``x.add`` are applied last."""
     out = [(b"Host", x.authority.encode("latin-1"))]
-    drop, trusted = x.drop, x.trusted
+    drop = x.drop
     connection: list[bytes] = []
     for field in x.headers:
-        name, kind = _classify(field[0])
+        name, kind = _request_names[field[0]]
         if kind:
-            if kind is _Class.CONNECTION:
+            if kind == _CONNECTION:
                 connection.append(field[1])
-            if kind is not _Class.FORWARDING or not trusted:
+            if kind != _FORWARDS or not x.trusted:
                 continue
         if name not in drop:
             out.append(field)
     if connection:
         named = _tokens(connection)
-        out[1:] = [field for field in out[1:] if _classify(field[0])[0] not in named]
+        out[1:] = [field for field in out[1:] if _request_names[field[0]][0] not in named]
     out += x.add
     return out
 
@@ -116,17 +134,17 @@ def read_response_headers(raw: RawHeaders) -> ResponseHeaders:
     coding: bytes | None = None
     dated = False
     for field in raw:
-        name = field[0].lower()
-        if name not in _READ:
+        kind = _response_names[field[0]]
+        if not kind:
             kept.append(field)
-        elif name == b"date":
+        elif kind == _DATE:
             kept.append(field)
             dated = True
-        elif name == b"content-length":
+        elif kind == _LENGTH:
             length = field[1] if length is None else length + b"," + field[1]
-        elif name == b"transfer-encoding":
+        elif kind == _CODING:
             coding = field[1] if coding is None else coding + b"," + field[1]
-        elif name == b"connection" and field[1] not in _PLAIN_CONNECTION:
+        elif kind == _CONNECTION and field[1] not in _PLAIN_CONNECTION:
             named |= _tokens((field[1],))
     if named:
         kept = [field for field in kept if field[0].lower() not in named]

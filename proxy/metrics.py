@@ -13,11 +13,13 @@ class RouteMetrics:
 
     def __init__(self, cells: Cells, route: str) -> None:
         labels = {"route": route}
-        self._requests = [
+        by_class = [
             cells.counter("headrace_requests_total", "Requests answered, by route and class of status.",
                           {**labels, "status": status})
             for status in _CLASSES
         ]  # fmt: skip
+        #: By hundreds of the status; what is no status counts with its neighbour.
+        self._requests = (by_class[0], *by_class, *by_class[-1:] * 4)
         self._seconds = cells.histogram(
             "headrace_request_seconds", "From a request's head to the end of its answer.", labels
         )
@@ -38,13 +40,14 @@ class RouteMetrics:
 
     def count(self, x: Exchange, outcome: Outcome, now: float) -> None:
         """Count one ended request."""
-        self._requests[min(max(outcome.status // 100, 1), 5) - 1].add()
+        self._requests[outcome.status // 100].add()
         self._seconds.observe(now - x.started_at)
         if x.first_byte_at:
             self._first_byte.observe(x.first_byte_at - x.started_at)
         if x.bytes_in:
             self._in.add(x.bytes_in)
-        self._out.add(x.bytes_out)
+        if x.bytes_out:
+            self._out.add(x.bytes_out)
         cut = self._endings.get(outcome.ending)
         if cut is not None:
             cut.add()

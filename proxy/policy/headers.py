@@ -7,6 +7,7 @@ here is written, so only our own word about the client arrives (RFC 7239 for For
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -101,14 +102,26 @@ def _is_event_stream(head: Head) -> bool:
 
 def _add_x_forwarded(x: Exchange) -> None:
     """X-Forwarded-For, -Proto and -Host; a trusted proxy's own are continued, anybody else's were dropped."""
-    peer, proto, host = (x.peer or "unknown").encode(), x.scheme.encode(), x.authority.encode("latin-1")
+    own = _own_word(x.peer, x.scheme, x.authority)
     if x.trusted:
+        (_, peer), (_, proto), (_, host) = own
         earlier = joined(x.headers, b"x-forwarded-for")
-        peer = earlier + b", " + peer if earlier else peer
-        proto = joined(x.headers, b"x-forwarded-proto") or proto
-        host = joined(x.headers, b"x-forwarded-host") or host
+        own = (
+            (b"X-Forwarded-For", earlier + b", " + peer if earlier else peer),
+            (b"X-Forwarded-Proto", joined(x.headers, b"x-forwarded-proto") or proto),
+            (b"X-Forwarded-Host", joined(x.headers, b"x-forwarded-host") or host),
+        )
         x.drop |= _X_FORWARDED
-    x.add += ((b"X-Forwarded-For", peer), (b"X-Forwarded-Proto", proto), (b"X-Forwarded-Host", host))
+    x.add += own
+
+
+@lru_cache(maxsize=4096)  # the gate has bounded the authority
+def _own_word(peer: str, scheme: str, authority: str) -> tuple[tuple[bytes, bytes], ...]:
+    return (
+        (b"X-Forwarded-For", (peer or "unknown").encode()),
+        (b"X-Forwarded-Proto", scheme.encode()),
+        (b"X-Forwarded-Host", authority.encode("latin-1")),
+    )
 
 
 def _add_forwarded(x: Exchange) -> None:

@@ -8,8 +8,8 @@ used; Retry-After is the longest wait of the limits that refuse, rounded up.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from math import ceil
 from typing import Annotated
 
 from pydantic import Field
@@ -18,7 +18,7 @@ from proxy.chain import Policy
 from proxy.client_address import counted_as
 from proxy.errors import Kind, refuse, retry_after
 from proxy.exchange import Exchange, Head, Reply
-from proxy.fields import go_duration, sf_item, sf_template
+from proxy.fields import go_duration, sf_item
 from proxy.gcra import Gcra, Terms
 from proxy.policy.env import PolicyEnv
 
@@ -37,7 +37,7 @@ def build(config: tuple[str, ...], env: PolicyEnv) -> RateLimit:
 class _Named:
     """One limit as this snapshot has it, over the memory that all snapshots share."""
 
-    __slots__ = ("ietf_item", "key_of", "memory", "name", "policy_item", "refused", "styles", "terms")
+    __slots__ = ("_item", "_item_says", "ietf", "key_of", "memory", "name", "policy_item", "refused", "styles", "terms")
 
     def __init__(self, name: str, env: PolicyEnv) -> None:
         limit = env.limits[name]
@@ -47,12 +47,22 @@ class _Named:
         self.styles = frozenset(limit.headers)
         self.key_of = _key_of(limit.key, env.route)
         self.memory = env.states.get((NAME, name), lambda: Gcra(self.terms))
-        window_s = math.ceil(self.terms.burst * per_s / events)
+        window_s = ceil(self.terms.burst * per_s / events)
         self.policy_item = sf_item(name, {"q": self.terms.burst, "w": window_s})
-        self.ietf_item = sf_template(name, ("r", "t"))
+        self.ietf = "ietf" in self.styles
+        self._item = b""
+        self._item_says = (-1, -1)  # (remaining, reset): most answers say what the one before said
         self.refused = env.cells.counter(
             "headrace_rate_limited_total", "Requests refused by a rate limit.", {"limit": name}
         )
+
+    def ietf_item(self, used: float) -> bytes:
+        """The limit's item in RateLimit for a client that has used so much."""
+        says = (self.memory.remaining(used), _whole(self.memory.reset_s(used)))
+        if says != self._item_says:
+            self._item = sf_item(self.name, {"r": says[0], "t": says[1]})
+            self._item_says = says
+        return self._item
 
 
 def _key_of(kind: str, route: str) -> Callable[[Exchange], str]:
@@ -67,7 +77,7 @@ def _key_of(kind: str, route: str) -> Callable[[Exchange], str]:
 class RateLimit(Policy):
     def __init__(self, limits: list[_Named]) -> None:
         self._limits = limits
-        self._policies = b", ".join([named.policy_item for named in limits if "ietf" in named.styles])
+        self._policies = b", ".join([named.policy_item for named in limits if named.ietf])
         self._dated = any("x-ratelimit" in named.styles for named in limits)
         self._openai = any("openai" in named.styles for named in limits)
 
@@ -77,12 +87,13 @@ class RateLimit(Policy):
         passes = True
         for named in self._limits:
             memory, key = named.memory, named.key_of(x)
-            if memory.terms != named.terms:
+            if memory.terms is not named.terms and memory.terms != named.terms:
                 # The first request under this snapshot: not at build, which may still be discarded.
                 memory.change(named.terms, now)
             used = memory.used(key, now)
             standing.append((named, key, used))
-            passes = passes and memory.fits(used)
+            if not memory.fits(used):
+                passes = False
         if not passes:
             return _refusal(x, standing)
         for i, (named, key, used) in enumerate(standing):
@@ -95,19 +106,14 @@ class RateLimit(Policy):
         if standing is None:
             return
         if self._policies:
-            items = [
-                named.ietf_item % (named.memory.remaining(used), _whole(named.memory.reset_s(used)))
-                for named, _, used in standing
-                if "ietf" in named.styles
-            ]
-            head.headers.append((b"RateLimit-Policy", self._policies))
-            head.headers.append((b"RateLimit", b", ".join(items)))
+            items = [named.ietf_item(used) for named, _, used in standing if named.ietf]
+            head.headers += ((b"RateLimit-Policy", self._policies), (b"RateLimit", b", ".join(items)))
         if self._dated:
             named, left, reset_s = _tightest(standing, "x-ratelimit")
             head.headers += (
                 (b"X-RateLimit-Limit", b"%d" % named.terms.burst),
                 (b"X-RateLimit-Remaining", b"%d" % left),
-                (b"X-RateLimit-Reset", b"%d" % math.ceil(x.wall_at + _whole(reset_s))),
+                (b"X-RateLimit-Reset", b"%d" % ceil(x.wall_at + _whole(reset_s))),
             )
         if self._openai:
             named, left, reset_s = _tightest(standing, "openai")
@@ -133,7 +139,7 @@ def _refusal(x: Exchange, standing: list[tuple[_Named, str, float]]) -> Reply:
 
 def _whole(seconds: float) -> int:
     """Whole seconds, rounded up as Retry-After is, so that the two agree."""
-    return math.ceil(seconds - 1e-9)
+    return ceil(seconds - 1e-9)
 
 
 def _tightest(standing: list[tuple[_Named, str, float]], style: str) -> tuple[_Named, int, float]:

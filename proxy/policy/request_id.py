@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from multidict import istr
+
 from proxy.chain import Policy
 from proxy.config import Table
 from proxy.exchange import Exchange, Head, Reply
@@ -20,6 +22,8 @@ SHARED = False
 
 _ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(-.*)?")
+_X_REQUEST_ID = istr("X-Request-Id")
+_TRACEPARENT_NAME = istr("traceparent")
 _DROP = frozenset({b"x-request-id", b"traceparent"})
 
 
@@ -38,24 +42,26 @@ class RequestId(Policy):
         self._draw_hex = draw_hex
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
-        given = x.fields.get("X-Request-Id") if self._accept else None
         drawn = self._draw_hex(24)
-        trace = self._trace(x.fields.get("traceparent")) if self._accept else None
-        if given is not None and _ID.fullmatch(given):
-            x.request_id = given
-        else:
-            x.request_id = drawn[:32]
-        trace_id, flags = trace or (drawn[:32], "00")
-        x.traceparent = f"00-{trace_id}-{drawn[32:]}-{flags}"
+        request_id = trace_id = drawn[:32]
+        flags = "00"
+        if self._accept:
+            given = x.fields.get(_X_REQUEST_ID)
+            if given is not None and _ID.fullmatch(given):
+                request_id = given
+            given = x.fields.get(_TRACEPARENT_NAME)
+            if given is not None and (trace := self._trace(given)) is not None:
+                trace_id, flags = trace
+        x.request_id = request_id
+        x.traceparent = traceparent = f"00-{trace_id}-{drawn[32:]}-{flags}"
         x.drop |= _DROP
-        x.add.append((b"X-Request-Id", x.request_id.encode()))
-        x.add.append((b"traceparent", x.traceparent.encode()))
+        x.add += ((b"X-Request-Id", request_id.encode()), (b"traceparent", traceparent.encode()))
         return None
 
     @staticmethod
-    def _trace(given: str | None) -> tuple[str, str] | None:
+    def _trace(given: str) -> tuple[str, str] | None:
         """(trace id, flags) of a valid traceparent; a version above 00 may carry more behind a dash."""
-        found = _TRACEPARENT.fullmatch(given) if given is not None and len(given) <= 512 else None
+        found = _TRACEPARENT.fullmatch(given) if len(given) <= 512 else None
         if found is None or (found[1] == "00" and found[4] is not None):
             return None
         # Of the flags only "sampled" is defined in the version that is sent on (§3.2.2.5).

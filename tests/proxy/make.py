@@ -45,7 +45,10 @@ def exchange(
         "wall_at": 1_700_000_000.0 + now,
         "client": peer,
     }
-    return Exchange(**required | facts)
+    x = Exchange(**{name: facts.pop(name, value) for name, value in required.items()})
+    for name, value in facts.items():
+        setattr(x, name, value)
+    return x
 
 
 def proxy_config(**tables: Any) -> ProxyConfig:
