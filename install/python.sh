@@ -69,6 +69,8 @@ install_checkout() {
     ! grep -qxF dev "$venv/installed" 2>/dev/null || set -- "$@" dev
     make_venv "$python" "$venv"
     install_packages "$venv" "$(runtime_of "$@")" --editable "${root}[$(IFS=,; echo "$*")]"
+    # Where the environment forbids writing bytecode, every start would compile the project again.
+    (cd "$root" && "$venv/bin/python" -m compileall -q appliance proxy engine) || say "no bytecode written: starts take longer"
     printf '%s\n' "$key" "$@" >"$venv/installed"
 }
 

@@ -120,6 +120,8 @@ class UpstreamTls(Table):
 
 def _server(value: str) -> str:
     scheme, _, rest = value.partition("://")
+    if "@" in rest:
+        raise ValueError("a server's URL carries no user or password; give the key in `key: {secret: NAME}`")
     if value.startswith("unix:/") or (scheme in ("http", "https") and rest.strip("/") and "/" not in rest.rstrip("/")):
         return value.rstrip("/")
     raise ValueError(f"{value!r} is not a server; write http://HOST:PORT, https://HOST or unix:/PATH, without a path")

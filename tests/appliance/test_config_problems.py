@@ -50,6 +50,10 @@ APP = LISTENER + "upstreams: {app: {servers: ['http://a:1']}}\n"
             "2:27: upstreams.a.servers[0]: 'x' is not a server; write http://HOST:PORT, https://HOST or unix:/PATH, "
             "without a path",
         ),
+        (
+            "upstreams: {a: {servers: ['http://user:word@a']}}",
+            "2:27: upstreams.a.servers[0]: a server's URL carries no user or password; give the key in `key: {secret: NAME}`",
+        ),
         ("upstreams: {a: {servers: 'http://a'}}", '2:26: upstreams.a.servers: expected a list, found "http://a"'),
         (
             "limits: {a: {requests: often}}",
