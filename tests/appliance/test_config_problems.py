@@ -52,7 +52,8 @@ APP = LISTENER + "upstreams: {app: {servers: ['http://a:1']}}\n"
         ),
         (
             "upstreams: {a: {servers: ['http://user:word@a']}}",
-            "2:27: upstreams.a.servers[0]: a server's URL carries no user or password; give the key in `key: {secret: NAME}`",
+            "2:27: upstreams.a.servers[0]: a server's URL carries no user or password; give the key in "
+            "`key: {secret: NAME}`",
         ),
         ("upstreams: {a: {servers: 'http://a'}}", '2:26: upstreams.a.servers: expected a list, found "http://a"'),
         (
@@ -127,7 +128,7 @@ def test_no_message_shows_a_secret(place: ConfigFiles) -> None:
         )
     )
     text += "\n".join(place.problems(LISTENER + "upstreams: {u: {servers: ['http://me:sk-abc@a/path']}}\n"))
-    assert "http://me:***@a/path" in text
+    assert "carries no user or password" in text
     assert text.count("secrets.") == 3
     assert "upstreams.u.key" in text
     assert "sk-abc" not in text
