@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -46,6 +47,7 @@ _LINGER_BYTES = 64 << 20
 #: Chunk frames and extensions may weigh this many times the payload, plus a constant: one-byte chunks weigh five.
 _CHUNK_OVERHEAD = 8
 _CHUNK_OVERHEAD_BYTES = 65536
+_CANONICAL_LINE = re.compile(rb"[\r\n]*[^ \r\n]+ [^ \r\n]+ HTTP/[^ \r\n]{3}\r\n")
 
 
 class Watcher(Protocol):
@@ -357,12 +359,7 @@ class ClientConnection(RequestHandler):
         llhttp does not tell RTSP from HTTP, nor one space from two, so the line is looked at in the bytes that came.
         That of a pipelined request is not known to stand there: it is taken as parsed, and re-made like any.
         """
-        if self._half_head:
-            data = self._half_head + data
-        if data[0] in b"\r\n":
-            data = data.lstrip(b"\r\n")
-        line = data[: data.find(b"\r\n")]
-        return line.count(b" ") == 2 and line[-9:-3] == b" HTTP/"
+        return _CANONICAL_LINE.match(self._half_head + data) is not None
 
     def _hold_half_head(self, data: bytes) -> None:
         if not self._head_began_at:

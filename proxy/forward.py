@@ -157,6 +157,8 @@ class Forward:
     def _choose(self, now: float) -> Server:
         upstream = self._upstream
         states = upstream.states
+        if len(states) == 1:
+            return upstream.servers[0]
         state = pool.choose(states, now, _draw(), self._tried) or pool.choose(states, now, _draw())
         assert state is not None  # an upstream has a server
         return upstream.server(state)
@@ -283,15 +285,16 @@ def request_head(x: Exchange, upstream: Upstream) -> bytes:
     """The head of the request as the upstream receives it; framing is made here."""
     if upstream.authorization is not None:
         x.drop.add(b"authorization")
-    lines = [b"%b: %b\r\n" % field for field in upstream_request_headers(x)]
-    if upstream.authorization is not None:
-        lines.append(b"Authorization: %b\r\n" % upstream.authorization)
-    if x.content_length is not None:
-        lines.append(b"Content-Length: %d\r\n" % x.content_length)
-    elif x.has_body:
-        lines.append(b"Transfer-Encoding: chunked\r\n")
     target = f"{x.send_path}?{x.query}" if x.query or "?" in x.target else x.send_path
-    return b"%b %b HTTP/1.1\r\n%b\r\n" % (x.method.encode(), target.encode("latin-1"), b"".join(lines))
+    lines = [f"{x.method} {target} HTTP/1.1".encode("latin-1"), *map(b": ".join, upstream_request_headers(x))]
+    if upstream.authorization is not None:
+        lines.append(b"Authorization: " + upstream.authorization)
+    if x.content_length is not None:
+        lines.append(b"Content-Length: %d" % x.content_length)
+    elif x.has_body:
+        lines.append(b"Transfer-Encoding: chunked")
+    lines += (b"", b"")
+    return b"\r\n".join(lines)
 
 
 def _counts_as(end: End) -> bool | None:

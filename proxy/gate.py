@@ -101,7 +101,7 @@ def check(method: str, target: str, version: tuple[int, int], headers: RawHeader
         raise Refused(Kind.HEADERS_TOO_LARGE, f"the header fields exceed {max_headers_bytes} bytes in all")
     if expect is not None and expect != b"100-continue":
         raise Refused(Kind.EXPECTATION, "the only expectation met here is 100-continue")
-    length = _framing(version, length_value, coding)
+    length = _framing(version, length_value, coding) if length_value is not None or coding is not None else None
     host, authority, path, query = _locate(target, version, host_value)
     try:
         match, send = normalise(path)
@@ -121,8 +121,7 @@ def _framing(version: tuple[int, int], length: bytes | None, coding: bytes | Non
         if coding.strip(b" \t").lower() != b"chunked":
             raise Refused(Kind.NOT_IMPLEMENTED, "the only transfer coding understood here is chunked")
         return None
-    if length is None:
-        return None
+    assert length is not None
     if not length.isdigit() or len(length) > 18:
         raise Refused(Kind.BAD_REQUEST, "Content-Length is not a number of bytes")
     return int(length)
@@ -135,28 +134,29 @@ def _locate(target: str, version: tuple[int, int], host_value: bytes | None) -> 
             raise Refused(Kind.BAD_REQUEST, "HTTP/1.1 needs a Host field")
         host = authority = ""
     else:
-        host, authority = _parse_authority(host_value.decode("latin-1"))
+        host, authority = _parse_authority(host_value)
     if target.startswith("/"):
         path, _, query = target.partition("?")
         return host, authority, path, query
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is None:
         raise Refused(Kind.BAD_REQUEST, "the request target is neither a path nor an http or https URL")
-    host, authority = _parse_authority(absolute[1])
+    host, authority = _parse_authority(absolute[1].encode("latin-1", "replace"))
     return host, authority, absolute[2] or "/", absolute[3] or ""
 
 
-def _parse_authority(text: str) -> tuple[str, str]:
-    if len(text) > _MAX_AUTHORITY_BYTES:
+def _parse_authority(value: bytes) -> tuple[str, str]:
+    if len(value) > _MAX_AUTHORITY_BYTES:
         raise Refused(Kind.BAD_REQUEST, "the host name is too long")
-    found = _split_authority(text)
+    found = _split_authority(value)
     if found is None:
         raise Refused(Kind.BAD_REQUEST, "the host is not a name or address with an optional port")
     return found
 
 
 @lru_cache(maxsize=1024)
-def _split_authority(text: str) -> tuple[str, str] | None:
+def _split_authority(value: bytes) -> tuple[str, str] | None:
+    text = value.decode("latin-1")
     found = _HOST.fullmatch(text)
     if found is None or (found[2] and int(found[2]) > 65535):
         return None

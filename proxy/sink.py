@@ -32,6 +32,7 @@ _NOT_IN_TRAILERS = frozenset(
 )
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_BLANK_LINE = (b"", b"")  # joined to lines by CRLF
 _NONE, _LENGTH, _CHUNKED, _CLOSE = range(4)
 
 
@@ -46,10 +47,11 @@ class Client(Protocol):
 
 
 def _status_line(status: int) -> bytes:
-    return b"HTTP/1.1 %d %b\r\n" % (status, _PHRASES.get(status, b"Unknown"))
+    return b"HTTP/1.1 %d %b" % (status, _PHRASES.get(status, b"Unknown"))
 
 
 _STATUS_LINES = {status: _status_line(status) for status in _PHRASES}
+_line_of_field = b": ".join
 
 
 class Sink:
@@ -81,29 +83,27 @@ class Sink:
         """Decide the framing and put the head together. It leaves with the first data, at ``end`` or ``flush``."""
         self.begun = True
         status, length = head.status, head.content_length
-        lines = [_STATUS_LINES.get(status) or _status_line(status)]
-        lines += [b"%b: %b\r\n" % field for field in head.headers]
+        lines = [_STATUS_LINES.get(status) or _status_line(status), *map(_line_of_field, head.headers)]
         if status < 200 or status == 204 or status == 304:
             pass  # no body, and no field that describes one
         elif length is not None:
-            lines.append(b"Content-Length: %d\r\n" % length)
+            lines.append(b"Content-Length: %d" % length)
             if not self._head_request:
                 self._framing, self._left = _LENGTH, length
         elif self._head_request:
             pass
         elif self._version == (1, 1):
-            lines.append(b"Transfer-Encoding: chunked\r\n")
+            lines.append(b"Transfer-Encoding: chunked")
             self._framing = _CHUNKED
         else:
             self._framing = _CLOSE
         self.persistent = self._wants_more and self._framing != _CLOSE and self._client.may_persist()
         if not self.persistent:
-            lines.append(b"Connection: close\r\n\r\n")
+            lines.append(b"Connection: close")
         elif self._version == (1, 0):
-            lines.append(b"Connection: keep-alive\r\n\r\n")
-        else:
-            lines.append(b"\r\n")
-        self._pending = b"".join(lines)
+            lines.append(b"Connection: keep-alive")
+        lines += _BLANK_LINE
+        self._pending = b"\r\n".join(lines)
 
     def data(self, data: bytes) -> None:
         """Send a piece of the body. Nothing is sent where the answer has none (HEAD, 204, 304)."""

@@ -1,10 +1,10 @@
-"""One answer of HTTP/1.x from an upstream: bytes in, calls on a receiver out. No sockets.
+"""The answers of HTTP/1.x on one connection to an upstream: bytes in, calls on a receiver out. No sockets.
 
 Owns the reading of responses by httptools (llhttp) and what llhttp does not know: that a HEAD request's answer has no
 body, that a 1xx is not the answer, that one answer was asked for and anything behind it is surplus, how large a head
-may be, and what the end of the connection means. Bodies whose frame is known after the head (Content-Length, or until
-the connection closes) no longer pass through llhttp. Interim answers are dropped: to forward them (RFC 9110 §15.2) is
-allowed to break old clients (RFC 8297 §3), and ours asked for none.
+may be, and what the end of the connection means. What follows the read that brought the head no longer passes through
+llhttp if the body's frame is known (Content-Length, or until the connection closes). Interim answers are dropped: to
+forward them (RFC 9110 §15.2) is allowed to break old clients (RFC 8297 §3), and ours asked for none.
 
 What contradicts itself is a ProtocolError and the connection is not used again: two lengths, a length beside chunks, a
 coding other than chunked, a change of protocol that nobody asked for.
@@ -47,16 +47,38 @@ class Receiver(Protocol):
         """The answer is complete."""
 
 
+class _Nobody:
+    """Takes an answer that nobody waits for."""
+
+    def head(self, head: Head, dated: bool) -> None: ...
+
+    def data(self, data: bytes) -> None: ...
+
+    def end(self, trailers: Sequence[tuple[bytes, bytes]]) -> None: ...
+
+
+_NOBODY = _Nobody()
+
+
 class ResponseParser:
-    """Parses one answer. ``complete``: it ended. ``reusable``: the connection may carry another request."""
+    """Parses one answer after the other, each asked for by ``expect``. ``complete``: the one expected last has ended.
+    ``reusable``: the connection may carry another request."""
 
-    __slots__ = ("_fields", "_head_request", "_interim", "_keep_alive", "_left", "_mode", "_num_interim", "_parser",
-                 "_quiet_bytes", "_receiver", "_surplus", "complete")  # fmt: skip
+    __slots__ = ("_at_boundary", "_fields", "_head_request", "_interim", "_keep_alive", "_left", "_mode",
+                 "_num_interim", "_parser", "_quiet_bytes", "_receiver", "_surplus", "complete")  # fmt: skip
 
-    def __init__(self, receiver: Receiver, *, head_request: bool) -> None:
+    def __init__(self) -> None:
+        self._receiver: Receiver = _NOBODY
+        self._parser: httptools.HttpResponseParser | None = None
+        self._at_boundary = False  # llhttp has read an answer to its end: it can read another
+
+    def expect(self, receiver: Receiver, *, head_request: bool) -> None:
+        """Parse another answer: that to a request just sent."""
         self._receiver = receiver
         self._head_request = head_request
-        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        if not self._at_boundary:
+            self._parser = httptools.HttpResponseParser(self)
+        self._at_boundary = False
         self._fields: Fields = []
         self._quiet_bytes = 0  # received since the last piece of body: the size of what is being collected
         self._num_interim = 0
@@ -73,12 +95,13 @@ class ResponseParser:
 
     def feed(self, data: memoryview) -> None:
         """Take what was received. ``data`` is only read during the call. Raises ProtocolError."""
-        if self._mode == _LENGTH and not self.complete:
-            self._feed_length(data)
-        elif self._mode == _UNTIL_CLOSE and not self.complete:
-            self._receiver.data(bytes(data))
-        elif (parser := self._parser) is None:
+        parser = self._parser
+        if self.complete or parser is None:
             self._surplus = True
+        elif self._mode == _LENGTH:
+            self._feed_length(data)
+        elif self._mode == _UNTIL_CLOSE:
+            self._receiver.data(bytes(data))
         else:
             self._quiet_bytes += len(data)
             try:
@@ -110,14 +133,15 @@ class ResponseParser:
         self._finish(())
 
     def close(self) -> None:
-        """Parse no more. The parser knows its callbacks and they know it: a cycle, which is cut here so that a request
-        leaves nothing to the cycle collector."""
+        """Parse no more. llhttp's parser knows its callbacks and they know it: a cycle, which is cut here so that a
+        connection leaves nothing to the cycle collector."""
         self._parser = None
+        self._receiver = _NOBODY
 
     def _finish(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
         self.complete = True
-        self._parser = None
-        self._receiver.end(trailers)
+        receiver, self._receiver = self._receiver, _NOBODY  # an idle connection holds no request
+        receiver.end(trailers)
 
     # What httptools calls
 
@@ -187,5 +211,8 @@ class ResponseParser:
         self._receiver.data(body)
 
     def on_message_complete(self) -> None:
-        if not self.complete and not self._interim:
+        if self._interim:
+            return
+        self._at_boundary = True
+        if not self.complete:
             self._finish(self._fields)

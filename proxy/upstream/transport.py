@@ -48,7 +48,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.idle_since = 0.0
         self.heard_at = 0.0
         self._exchanger: Exchanger | None = None
-        self._parser: ResponseParser | None = None
+        self._parser = ResponseParser()
         self._heard = False
         self._reading_paused = False
         self._writable: asyncio.Future[None] | None = None
@@ -64,7 +64,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         assert self.transport is not None
         self.num_requests += 1
         self._exchanger = exchanger
-        self._parser = ResponseParser(exchanger, head_request=head_request)
+        self._parser.expect(exchanger, head_request=head_request)
         self._heard = False
         self.heard_at = now
         self.transport.write(data)
@@ -81,9 +81,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def finish(self) -> bool:
         """Let go of the exchange. True: the connection can carry another; else it is closed here."""
-        parser, self._parser = self._parser, None
+        expecting = self._exchanger is not None
         self._exchanger = None
-        if parser is not None and parser.reusable and self._writable is None and self.usable:
+        if expecting and self._parser.reusable and self._writable is None and self.usable:
             self.resume_reading()
             return True
         self.abort()
@@ -92,9 +92,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close at once: the upstream shall stop working on what was asked."""
         self._exchanger = None
-        if self._parser is not None:
-            self._parser.close()
-            self._parser = None
+        self._parser.close()
         if self.transport is not None:
             self.transport.abort()
 
@@ -133,14 +131,14 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         return _buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        parser, exchanger = self._parser, self._exchanger
-        if parser is None or exchanger is None:
+        exchanger = self._exchanger
+        if exchanger is None:
             self.abort()  # nothing was asked: whatever this is, no client shall get it
             return
         self._heard = True
         self.heard_at = time.monotonic()
         try:
-            parser.feed(_buffer[:nbytes])
+            self._parser.feed(_buffer[:nbytes])
             exchanger.received()
         except ProtocolError as error:
             self.abort()
@@ -150,20 +148,19 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """A FIN, or over TLS a close_notify: the one clean end that an answer without a length has."""
-        parser, exchanger = self._parser, self._exchanger
-        if parser is not None and exchanger is not None:
-            parser.eof()
+        exchanger = self._exchanger
+        if exchanger is not None:
+            self._parser.eof()
             exchanger.received()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
         self.resume_writing()
-        parser, exchanger = self._parser, self._exchanger
-        self._parser = self._exchanger = None
-        if parser is None or exchanger is None or parser.complete:
+        exchanger, self._exchanger = self._exchanger, None
+        self._parser.close()
+        if exchanger is None or self._parser.complete:
             return
-        parser.close()
         how = "was reset" if isinstance(exc, ConnectionError) else "closed"
         if self._heard:
             exchanger.failed(Failure.BROKE_OFF, f"the connection {how} in the middle of the answer")

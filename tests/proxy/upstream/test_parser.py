@@ -39,9 +39,16 @@ class Recorder:
         self.ends.append([[name.decode(), value.decode()] for name, value in trailers])
 
 
+def expecting(recorder: Recorder, *, head_request: bool = False) -> ResponseParser:
+    """A parser that expects its first answer."""
+    parser = ResponseParser()
+    parser.expect(recorder, head_request=head_request)
+    return parser
+
+
 def parse(case: dict[str, Any], step: int) -> tuple[Recorder, ResponseParser]:
     recorder = Recorder()
-    parser = ResponseParser(recorder, head_request=case.get("method") == "HEAD")
+    parser = expecting(recorder, head_request=case.get("method") == "HEAD")
     raw = case["raw"].encode("latin-1")
     for at in range(0, len(raw), step):
         parser.feed(memoryview(raw)[at : at + step])
@@ -79,7 +86,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
     ],
 )
 def test_what_is_collected_is_bounded(head: bytes, endless: bytes) -> None:
-    parsed = ResponseParser(Recorder(), head_request=False)
+    parsed = expecting(Recorder())
     parsed.feed(memoryview(head))
     pieces = 2 * parser.MAX_HEAD_BYTES // len(endless)
     with pytest.raises(ProtocolError, match=r"exceed|more than"):
@@ -93,7 +100,7 @@ def _feed(parsed: ResponseParser, pieces: list[bytes]) -> None:
 
 def test_a_long_body_is_not_what_is_bounded() -> None:
     recorder = Recorder()
-    parsed = ResponseParser(recorder, head_request=False)
+    parsed = expecting(recorder)
     parsed.feed(memoryview(OK + b"Transfer-Encoding: chunked\r\n\r\n"))
     chunk = b"2710\r\n" + b"x" * 10_000 + b"\r\n"
     for _ in range(100):
@@ -107,4 +114,23 @@ def test_a_fault_of_the_receiver_is_its_own() -> None:
             raise LookupError("ours")
 
     with pytest.raises(LookupError, match="ours"):
-        ResponseParser(Faulty(), head_request=False).feed(memoryview(OK + b"\r\n"))
+        expecting(Faulty()).feed(memoryview(OK + b"\r\n"))
+
+
+KEPT = OK + b"Content-Length: 2\r\n\r\nok"
+
+
+@pytest.mark.parametrize("pieces", [[KEPT], [KEPT[:-2], b"ok"], [KEPT[:-1], b"k"], [KEPT[:5], KEPT[5:]]])
+@pytest.mark.parametrize("head_request", [False, True])
+def test_one_answer_follows_another_however_the_first_was_cut(pieces: list[bytes], head_request: bool) -> None:
+    parsed = ResponseParser()
+    if head_request:
+        parsed.expect(Recorder(), head_request=True)
+        parsed.feed(memoryview(KEPT[:-2]))
+        assert parsed.reusable
+    for _ in range(3):
+        recorder = Recorder()
+        parsed.expect(recorder, head_request=False)
+        assert not parsed.complete
+        _feed(parsed, pieces)
+        assert (recorder.body, recorder.ends, parsed.reusable) == (b"ok", [[]], True)
