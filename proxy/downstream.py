@@ -220,7 +220,7 @@ class ClientConnection(RequestHandler):
         self._body = body = _NO_BODY if payload is EMPTY_PAYLOAD else RequestBody(payload)
         self._raw_bytes = 0
         self._stalled_since = 0.0
-        self._chunked = not isinstance(message, Refusal) and bool(message.chunked)
+        self._chunked = body is not _NO_BODY and bool(message.chunked)
         work = self.server.serve(self, message, body)
         if work is not None:
             self.run(work)

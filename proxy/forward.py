@@ -17,7 +17,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from proxy.body import BodyBroken, RequestBody
-from proxy.config import Retry, Timeouts
+from proxy.config import Timeouts
 from proxy.downstream import ClientConnection, Work
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Reply
@@ -42,8 +42,8 @@ class Forward:
     """One request's way to its upstream. ``relays``: those under way in this worker, for its sweep. ``done``: told the
     end, once; the answer has been sent, or is in ``reply``."""
 
-    __slots__ = ("_client", "_done", "_expects_continue", "_num_free", "_permit", "_relays", "_retry", "_route",
-                 "_server", "_sink", "_timeouts", "_tried", "_upload", "_upstream", "_wants_fresh", "_x")  # fmt: skip
+    __slots__ = ("_client", "_done", "_expects_continue", "_num_free", "_permit", "_relays", "_route", "_server",
+                 "_sink", "_timeouts", "_tried", "_upload", "_upstream", "_wants_fresh", "_x")  # fmt: skip
 
     def __init__(
         self,
@@ -67,7 +67,6 @@ class Forward:
         self._done = done
         self._expects_continue = expects_continue
         self._timeouts: Timeouts = route.config.timeouts or upstream.timeouts
-        self._retry: Retry = route.config.retry or upstream.retry
         self._upload = Upload(x, body, holds=self._may_repeat()) if x.has_body else None
         self._tried: tuple[str, ...] = ()  # servers that failed this request
         self._num_free = 0  # attempts that do not count: their kept-alive connection was closed under them
@@ -191,14 +190,14 @@ class Forward:
         """Send the request on a connection, with its body as far as that is here as a whole."""
         x, client, upload = self._x, self._client, self._upload
         x.connected_at = now
-        whole = upload is None or upload.complete
+        uploading = upload is not None and not upload.complete
         relay = Relay(
-            x, self._route, client, self._sink, connection, self._timeouts, self._permit, done, uploading=not whole
+            x, self._route, client, self._sink, connection, self._timeouts, self._permit, done, uploading=uploading
         )
         client.watcher = relay
         self._relays.add(relay)
         data = request_head(x, self._upstream)
-        if upload is not None and whole:
+        if upload is not None and not uploading:
             try:
                 data += upload.whole()
             except (BodyBroken, TooLarge) as error:
@@ -237,7 +236,7 @@ class Forward:
             return None
         attempt = self._x.attempts - self._num_free
         delay_s = retry.decide(
-            self._retry,
+            self._route.config.retry or self._upstream.retry,
             self._upstream.budget,
             attempt=attempt,
             method=self._x.method,

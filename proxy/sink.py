@@ -33,7 +33,7 @@ _NOT_IN_TRAILERS = frozenset(
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _BLANK_LINE = (b"", b"")  # joined to lines by CRLF
-_NONE, _LENGTH, _CHUNKED, _CLOSE = range(4)
+_NONE, _LENGTH, _CHUNKED, _CLOSE = range(4)  # framing; _NONE: no body
 
 
 class Client(Protocol):
@@ -108,16 +108,17 @@ class Sink:
     def data(self, data: bytes) -> None:
         """Send a piece of the body. Nothing is sent where the answer has none (HEAD, 204, 304)."""
         framing = self._framing
-        if framing == _NONE or not data or self.ended:
+        if not framing or not data or self.ended:
             return
-        self.bytes_out += len(data)
-        if framing == _CHUNKED:
-            if len(data) >= _JOIN_BYTES:
-                self._write(b"%x\r\n" % len(data), data, b"\r\n")
+        num_bytes = len(data)
+        self.bytes_out += num_bytes
+        if framing == _LENGTH:
+            self._left -= num_bytes
+        elif framing == _CHUNKED:
+            if num_bytes >= _JOIN_BYTES:
+                self._write(b"%x\r\n" % num_bytes, data, b"\r\n")
                 return
-            data = b"%x\r\n%b\r\n" % (len(data), data)
-        elif framing == _LENGTH:
-            self._left -= len(data)
+            data = b"%x\r\n%b\r\n" % (num_bytes, data)
         if self._pending:
             data = self._pending + data
             self._pending = b""

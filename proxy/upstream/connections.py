@@ -70,7 +70,7 @@ class Server:
         idle = self._idle
         while idle:
             connection = idle.pop()
-            if connection.usable:
+            if connection.is_open:
                 return connection
         return None
 
@@ -125,7 +125,7 @@ class Server:
     def drop_old(self, now: float) -> None:
         """Close idle connections whose time is up; the oldest are first in line."""
         idle = self._idle
-        while idle and (not idle[0].usable or now - idle[0].idle_since > self._keep_alive_s):
+        while idle and (not idle[0].is_open or now - idle[0].idle_since > self._keep_alive_s):
             idle.popleft().abort()
 
     def close(self) -> None:

@@ -54,10 +54,10 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._writable: asyncio.Future[None] | None = None
 
     @property
-    def usable(self) -> bool:
-        """Open, and free for a request."""
+    def is_open(self) -> bool:
+        """An idle one can take a request."""
         transport = self.transport
-        return transport is not None and self._exchanger is None and not transport.is_closing()
+        return transport is not None and not transport.is_closing()
 
     def request(self, data: bytes, exchanger: Exchanger, *, head_request: bool, now: float) -> None:
         """Send the head of a request, and what is there of its body; the answer goes to ``exchanger``."""
@@ -83,8 +83,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         """Let go of the exchange. True: the connection can carry another; else it is closed here."""
         expecting = self._exchanger is not None
         self._exchanger = None
-        if expecting and self._parser.reusable and self._writable is None and self.usable:
-            self.resume_reading()
+        if expecting and self._parser.reusable and self._writable is None and self.is_open:
+            if self._reading_paused:
+                self.resume_reading()
             return True
         self.abort()
         return False
