@@ -157,6 +157,9 @@ class ClientConnection(RequestHandler):
                 if self._work is not None:
                     self._working = True
                     work, self._work = self._work, None
+                    if self.transport is None:
+                        # The client left before this began. It must begin all the same, to end as it should.
+                        cast(asyncio.Task[None], asyncio.current_task()).cancel()
                     await work
                     self._working = False
                 elif self._over:
@@ -169,8 +172,6 @@ class ClientConnection(RequestHandler):
             pass  # the client left; whoever served it has settled
         except Exception:
             self._fail()
-        if self._work is not None:
-            self._work.close()
         if self.transport is not None:
             self.transport.close()
 
@@ -294,7 +295,7 @@ class ClientConnection(RequestHandler):
         if watcher is not None:
             self.watcher = None
             watcher.gone()
-        if task is not None and (watcher is None or not self._working):
+        if task is not None and self._work is None and (watcher is None or not self._working):
             task.cancel()
 
     def pause_writing(self) -> None:

@@ -110,8 +110,7 @@ class Forward:
         end = _CLIENT_GONE  # if this is cancelled
         try:
             while delay_s is not None:
-                if delay_s:
-                    await asyncio.sleep(delay_s)
+                await asyncio.sleep(delay_s)  # at 0 too: nothing shall be sent for a client that has left by now
                 end = await self._attempt()
                 delay_s = self._decide(end, monotonic())
         except asyncio.CancelledError:

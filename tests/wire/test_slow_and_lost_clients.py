@@ -155,6 +155,33 @@ async def test_D07_a_client_that_leaves_while_the_upstream_is_being_connected_is
             sock.close()
 
 
+class UnwrittenTransport(asyncio.Transport):
+    """A connection on which nothing is sent."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_D07_a_client_that_leaves_before_its_request_is_begun_gives_its_place_back(turns: int) -> None:
+    async with raw_upstream(answering(OK)) as upstream:
+        route = {"to": "app", "policies": {"in_flight": {"max": 1}}}
+        async with edge({**app(upstream.port), "routes": [route]}) as running:
+            (listening,) = running.worker._listening.values()
+            lost = listening.edge()
+            lost.connection_made(UnwrittenTransport())
+            lost.data_received(GET)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            lost.connection_lost(None)
+            await eventually(lambda: not listening.edge.open)
+            assert (await running.ask(GET)).status == 200
+
+
 async def test_a_client_that_left_says_nothing_about_the_upstream() -> None:
     async def script(side: UpstreamSide) -> None:
         await side.request()
