@@ -195,14 +195,16 @@ class Forward:
         )
         client.watcher = relay
         self._relays.add(relay)
-        data = request_head(x, self._upstream)
-        if upload is not None and not uploading:
-            try:
+        try:
+            data = request_head(x, self._upstream)
+            if upload is not None and not uploading:
                 data += upload.whole()
-            except (BodyBroken, TooLarge) as error:
-                relay.refuse_body(*upload.refused(error))
-                return relay
-        connection.request(data, relay, head_request=x.method == "HEAD", now=now)
+            connection.request(data, relay, head_request=x.method == "HEAD", now=now)
+        except (BodyBroken, TooLarge) as error:
+            assert upload is not None
+            relay.refuse_body(*upload.refused(error))
+        except Exception as error:
+            relay.broke(error)
         return relay
 
     async def _upload_and_wait(self, relay: Relay, finished: asyncio.Future[None]) -> None:

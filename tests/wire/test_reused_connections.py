@@ -198,6 +198,20 @@ async def test_an_upstream_that_fails_too_often_is_spared() -> None:
         assert len(upstream.heads) == 4
 
 
+async def test_a_fault_of_ours_while_sending_is_a_500_and_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(app(upstream.port)) as running:
+        assert (await running.ask(GET)).status == 200  # leaves a connection, on which nothing is awaited
+        with monkeypatch.context() as patched:
+            patched.setattr(forward, "request_head", lambda *_: 1 / 0)
+            assert [(await running.ask(GET)).status for _ in range(2)] == [500, 500]
+        server = running.worker.statistics()["upstreams"]["app"]["servers"][f"http://127.0.0.1:{upstream.port}"]
+        assert server["in_flight"] == 0
+        assert running.worker.statistics()["exchanges"] == 0
+        assert (await running.ask(GET)).status == 200
+
+
 @pytest.mark.parametrize("kind", ["openai", "http"])
 async def test_an_upstreams_key_replaces_the_clients(kind: str) -> None:
     async with raw_upstream(answering(OK)) as upstream:
