@@ -75,14 +75,16 @@ class Gcra:
         """Whether one more request passes, given what its key has used."""
         return used + 1.0 <= self._burst + _EPSILON
 
-    def take(self, key: str, used: float, now: float) -> None:
-        """Count one request of ``key``, which had ``used`` that many before."""
-        clock = self._clock + (now - self._read_at) * self._rate
+    def take(self, key: str, used: float, now: float) -> float:
+        """Count one request of ``key``, which had ``used`` that many before; returns how many it has now."""
+        used += 1.0
+        full_at = self._clock + (now - self._read_at) * self._rate + used
         table = self._full_at
         if key in table or len(table) < self._max_keys:
-            table[key] = clock + used + 1.0
+            table[key] = full_at
         else:
-            self._overflow_full_at = clock + used + 1.0
+            self._overflow_full_at = full_at
+        return used
 
     def remaining(self, used: float) -> int:
         """Whole requests that fit now: never negative."""

@@ -40,10 +40,11 @@ class RouteMetrics:
 
     def count(self, x: Exchange, outcome: Outcome, now: float) -> None:
         """Count one ended request."""
+        started_at, first_byte_at = x.started_at, x.first_byte_at
         self._requests[outcome.status // 100].add()
-        self._seconds.observe(now - x.started_at)
-        if x.first_byte_at:
-            self._first_byte.observe(x.first_byte_at - x.started_at)
+        self._seconds.observe(now - started_at)
+        if first_byte_at:
+            self._first_byte.observe(first_byte_at - started_at)
         if x.bytes_in:
             self._in.add(x.bytes_in)
         if x.bytes_out:

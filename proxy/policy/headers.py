@@ -81,7 +81,8 @@ class Headers(Policy):
         return None
 
     def respond(self, x: Exchange, head: Head, now: float) -> None:
-        if head.headers and _is_event_stream(head):
+        # What has a length is no stream: it is there as a whole, or soon is.
+        if head.content_length is None and _is_event_stream(head):
             # Proxies further out must neither buffer nor recompress a stream of events.
             head.headers.append((b"X-Accel-Buffering", b"no"))
             if b"no-transform" not in (head.get(b"cache-control") or b""):

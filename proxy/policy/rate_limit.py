@@ -96,9 +96,7 @@ class RateLimit(Policy):
                 passes = False
         if not passes:
             return _refusal(x, standing)
-        for i, (named, key, used) in enumerate(standing):
-            named.memory.take(key, used, now)
-            standing[i] = (named, key, used + 1.0)
+        x.scratch[NAME] = [(named, key, named.memory.take(key, used, now)) for named, key, used in standing]
         return None
 
     def respond(self, x: Exchange, head: Head, now: float) -> None:

@@ -111,3 +111,10 @@ def test_event_streams_are_neither_buffered_nor_transformed(
     served.respond(x, head, 0.0)
     assert ((b"X-Accel-Buffering", b"no") in head.headers) == buffering
     assert [value for name, value in head.headers if name == b"Cache-Control"] == cache
+
+
+def test_events_of_a_known_length_are_no_stream() -> None:
+    served, x, head = chain({}), exchange(), Head(200, [(b"Content-Type", b"text/event-stream")], 10)
+    served.admit(x, 0.0)
+    served.respond(x, head, 0.0)
+    assert [name for name, _ in head.headers] == [b"Content-Type", b"X-Request-Id"]
