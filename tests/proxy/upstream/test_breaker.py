@@ -267,6 +267,7 @@ class AnyTraffic(RuleBasedStateMachine):
             self.given -= 1
         if one in self.probing:
             self.probing.remove(one)
+        self.answered.discard(id(one))  # the id is free for another permit from now on
         one.settle(ok, self.now)
 
     @precondition(lambda self: self.open)
