@@ -31,6 +31,7 @@ from proxy.body import BodyBroken, RequestBody
 from proxy.config import ListenerLimits
 from proxy.errors import Kind
 from proxy.gate import Refusal
+from proxy.outbox import outbox_of
 from proxy.parse_errors import explain
 from proxy.sink import Sink, reset
 
@@ -105,7 +106,7 @@ class ClientConnection(RequestHandler):
     __slots__ = ("_body", "_busy", "_chunked", "_deaf", "_half_head", "_head_began_at", "_heard_at", "_idle_since",
                  "_linger_until", "_lingered_bytes", "_over", "_queue", "_raw_bytes", "_served", "_serving",
                  "_stalled_since", "_taken_bytes", "_work", "_working",
-                 "closing", "peer", "server", "sink", "watcher")  # fmt: skip
+                 "closing", "outbox", "peer", "server", "sink", "watcher")  # fmt: skip
 
     def __init__(self, server: EdgeServer, loop: asyncio.AbstractEventLoop) -> None:
         limits = server.limits
@@ -124,6 +125,7 @@ class ClientConnection(RequestHandler):
         )
         now = time.monotonic()
         self.server = server
+        self.outbox = outbox_of(loop)
         self.watcher: Watcher | None = None
         self.closing = False
         self.peer = ""
@@ -173,6 +175,7 @@ class ClientConnection(RequestHandler):
         except Exception:
             self._fail()
         if self.transport is not None:
+            self.outbox.flush()
             self.transport.close()
 
     def _fail(self) -> None:
@@ -268,6 +271,7 @@ class ClientConnection(RequestHandler):
         if transport is None or transport.is_closing():
             return
         self._deaf = True
+        self.outbox.flush()
         if transport.can_write_eof():
             transport.write_eof()
         self._resume_transport_reading()
@@ -412,4 +416,5 @@ class ClientConnection(RequestHandler):
         """Close the connection if it is between requests; otherwise the answer in progress becomes the last."""
         self.closing = True
         if self.is_idle() and self.transport is not None:
+            self.outbox.flush()
             self.transport.close()

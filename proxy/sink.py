@@ -22,6 +22,7 @@ from time import time
 from typing import Protocol
 
 from proxy.exchange import Head
+from proxy.outbox import Outbox
 
 #: From here on a chunk's frame and payload are handed over as they are; below it, one small copy is cheaper.
 _JOIN_BYTES = 8192
@@ -42,6 +43,9 @@ class Client(Protocol):
     @property
     def transport(self) -> asyncio.Transport | None: ...
 
+    @property
+    def outbox(self) -> Outbox: ...
+
     def may_persist(self) -> bool:
         """The connection could take another request: the body was received whole, and nobody wants it closed."""
 
@@ -57,12 +61,13 @@ _line_of_field = b": ".join
 class Sink:
     """One answer to one request of HTTP/1.0 or 1.1. ``persistent`` is meaningful once ``begun``."""
 
-    __slots__ = ("_client", "_framing", "_head_request", "_left", "_pending", "_version", "_wants_more", "begun",
-                  "bytes_out", "ended", "persistent")  # fmt: skip
+    __slots__ = ("_client", "_framing", "_head_request", "_left", "_outbox", "_pending", "_version", "_wants_more",
+                  "begun", "bytes_out", "ended", "persistent")  # fmt: skip
 
     def __init__(self, client: Client, method: str, version: tuple[int, int], wants_more: bool) -> None:
         """wants_more: the client asked to keep the connection (the default of HTTP/1.1)."""
         self._client = client
+        self._outbox = client.outbox
         self._head_request = method == "HEAD"
         self._version = version
         self._wants_more = wants_more
@@ -77,6 +82,7 @@ class Sink:
     def proceed(self) -> None:
         """Tell the client to send the body it announced: 100 Continue (RFC 9110 §10.1.1)."""
         if not self.begun and (transport := self._client.transport) is not None:
+            self._outbox.flush()
             transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def begin(self, head: Head) -> None:
@@ -123,7 +129,7 @@ class Sink:
             data = self._pending + data
             self._pending = b""
         if (transport := self._client.transport) is not None:
-            transport.write(data)
+            self._outbox.post(transport, data)
 
     def flush(self) -> None:
         """Send the head if it still waits for a body."""
@@ -169,6 +175,7 @@ class Sink:
         if transport is None:
             return
         if last_words and self._framing in (_CHUNKED, _LENGTH):
+            self._outbox.flush()
             transport.close()
         else:
             reset(transport)
@@ -188,11 +195,10 @@ class Sink:
             return
         if pending:
             pieces = (pending, *pieces)
-        if len(pieces) == 1:
-            transport.write(pieces[0])
-        elif sum(map(len, pieces)) < 2 * _JOIN_BYTES:
-            transport.write(b"".join(pieces))
+        if sum(map(len, pieces)) < 2 * _JOIN_BYTES:
+            self._outbox.post(transport, pieces[0] if len(pieces) == 1 else b"".join(pieces))
         else:
+            self._outbox.flush()
             transport.writelines(pieces)
 
 

@@ -13,6 +13,7 @@ import socket
 import time
 from typing import Protocol, cast
 
+from proxy.outbox import outbox_of
 from proxy.upstream.parser import ProtocolError, Receiver, ResponseParser
 from proxy.upstream.retry import Failure
 
@@ -39,7 +40,7 @@ class Exchanger(Receiver, Protocol):
 class UpstreamConnection(asyncio.BufferedProtocol):
     """Carries one request at a time. ``heard_at`` and ``idle_since``: monotonic seconds."""
 
-    __slots__ = ("_exchanger", "_heard", "_parser", "_reading_paused", "_writable", "heard_at", "idle_since",
+    __slots__ = ("_exchanger", "_heard", "_outbox", "_parser", "_reading_paused", "_writable", "heard_at", "idle_since",
                  "num_requests", "transport")  # fmt: skip
 
     def __init__(self) -> None:
@@ -47,6 +48,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.num_requests = 0
         self.idle_since = 0.0
         self.heard_at = 0.0
+        self._outbox = outbox_of(asyncio.get_running_loop())
         self._exchanger: Exchanger | None = None
         self._parser = ResponseParser()
         self._heard = False
@@ -67,13 +69,14 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._parser.expect(exchanger, head_request=head_request)
         self._heard = False
         self.heard_at = now
-        self.transport.write(data)
+        self._outbox.post(self.transport, data)
 
     async def write(self, data: bytes) -> None:
         """Send a piece of the request body; returns when another may follow. Does nothing on a lost connection."""
         transport = self.transport
         if transport is None:
             return
+        self._outbox.flush()
         transport.write(data)
         self.heard_at = time.monotonic()
         if self._writable is not None:

@@ -36,11 +36,22 @@ class Transport(asyncio.Transport):
         return b"".join(self.pieces)
 
 
+class AtOnce:
+    """An outbox that keeps nothing back."""
+
+    def post(self, transport: Transport, data: bytes) -> None:
+        transport.write(data)
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+
 class Client:
     """A client whose connection may or may not go on."""
 
     def __init__(self, *, persists: bool = True) -> None:
         self.transport: Transport | None = Transport()
+        self.outbox = AtOnce()
         self._persists = persists
 
     def may_persist(self) -> bool:
