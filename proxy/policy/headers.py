@@ -84,7 +84,8 @@ class Headers(Policy):
         # What has a length is no stream: it is there as a whole, or soon is.
         if head.content_length is None and _is_event_stream(head):
             # Proxies further out must neither buffer nor recompress a stream of events.
-            head.headers.append((b"X-Accel-Buffering", b"no"))
+            if head.get(b"x-accel-buffering") is None:
+                head.headers.append((b"X-Accel-Buffering", b"no"))
             if b"no-transform" not in (head.get(b"cache-control") or b""):
                 head.headers.append((b"Cache-Control", b"no-transform"))
         if self._response_drop:

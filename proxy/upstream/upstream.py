@@ -22,6 +22,9 @@ from proxy.upstream.pool import ServerState
 from proxy.upstream.retry import RetryBudget
 
 ENGINE_RETRY_AFTER_S = 5.0  # it serves again within this time after a crash
+#: The least time for the engine's first byte: an answer that is not streamed comes whole when it is done, and an engine
+#: that is dead or hangs is found by its heartbeats.
+ENGINE_FIRST_BYTE_S = 600.0
 
 Changed = Callable[[Event, State, State], None]
 
@@ -84,6 +87,8 @@ def build_engine(socket_path: str, defaults: Defaults, states: States, changed: 
         lambda: Server(Address(path=socket_path), None, ServerState(ENGINE, health), max_idle=100, keep_alive_s=30.0),
     )
     breaker = BreakerConfig()
+    patience_s = max(defaults.timeouts.first_byte, ENGINE_FIRST_BYTE_S)
+    timeouts = defaults.timeouts.model_copy(update={"first_byte": patience_s})
     return Upstream(
         ENGINE,
         True,
@@ -91,7 +96,7 @@ def build_engine(socket_path: str, defaults: Defaults, states: States, changed: 
         (server.state,),
         states.get(("breaker", ENGINE, breaker), lambda: Breaker(breaker, changed)),
         states.get(("retries", ENGINE), RetryBudget),
-        defaults.timeouts,
+        timeouts,
         defaults.retry,
         states.get(("engine state",), EngineState),
     )
