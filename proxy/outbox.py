@@ -8,7 +8,10 @@ transport and in all; whoever closes a transport, or ends its sending, calls ``f
 from __future__ import annotations
 
 import asyncio
+import logging
 from weakref import WeakKeyDictionary
+
+log = logging.getLogger("headrace.proxy")
 
 _outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Outbox] = WeakKeyDictionary()
 
@@ -16,17 +19,16 @@ _outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Outbox] = WeakKeyDiction
 class Outbox:
     """The writes that wait in one event loop; bounded by what its transports may read in one turn."""
 
-    __slots__ = ("__weakref__", "_loop", "_waiting")
+    __slots__ = ("_waiting",)
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self._waiting: list[tuple[asyncio.Transport, bytes]] = []
 
     def post(self, transport: asyncio.Transport, data: bytes) -> None:
         """Write ``data`` at the end of this turn."""
         waiting = self._waiting
         if not waiting:
-            self._loop.call_soon(self.flush)
+            asyncio.get_running_loop().call_soon(self.flush)
         waiting.append((transport, data))
 
     def flush(self) -> None:
@@ -37,11 +39,14 @@ class Outbox:
                 transport.write(data)
             except RuntimeError:  # lost since; its protocol knows
                 continue
+            except Exception:  # one connection's fault may not cost the others their bytes
+                log.exception("a connection could not be written to")
+                transport.abort()
 
 
 def outbox_of(loop: asyncio.AbstractEventLoop) -> Outbox:
     """The one outbox of a loop."""
     outbox = _outboxes.get(loop)
     if outbox is None:
-        outbox = _outboxes[loop] = Outbox(loop)
+        outbox = _outboxes[loop] = Outbox()
     return outbox
