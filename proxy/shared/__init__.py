@@ -1,0 +1,1 @@
+"""What all workers of the box know together: limits, permits and records, in one bounded mapping."""
