@@ -7,17 +7,24 @@ exactly once for each of them, whatever happened. A hook that a policy leaves as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from proxy.exchange import Exchange, Head, Outcome, Reply
 
 
 class Policy:
-    """One behaviour of a route: three synchronous hooks, each optional. ``now`` is monotonic seconds.
+    """One behaviour of a route: hooks, each optional, synchronous but for what ``gather`` returns. ``now`` is monotonic
+    seconds.
 
     An instance belongs to one snapshot and is shared by its requests: what a request needs between the hooks goes to
     ``x.scratch``, what outlives a snapshot to ``States``.
     """
+
+    def gather(self, x: Exchange) -> Awaitable[None] | None:
+        """What must be awaited before anybody is asked, for facts that ``admit`` will need; None: nothing.
+
+        Called for every policy of the chain in list order, before any ``admit``. Cancelled when the client leaves.
+        """
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
         """Let the request pass (None) or answer it. Nothing is awaited here."""
@@ -35,12 +42,21 @@ class Chain:
     def __init__(self, policies: Sequence[Policy]) -> None:
         self.policies = tuple(policies)
         self._admit = tuple((i + 1, p.admit) for i, p in enumerate(policies) if type(p).admit is not Policy.admit)
+        self._gather = tuple(p.gather for p in policies if type(p).gather is not Policy.gather)
         upwards = list(enumerate(policies))[::-1]
         self._respond = tuple((i, p.respond) for i, p in upwards if type(p).respond is not Policy.respond)
         self._settle = tuple((i, p.settle) for i, p in upwards if type(p).settle is not Policy.settle)
         #: The same for a request that all of them let pass.
         self._respond_all = tuple(hook for _, hook in self._respond)
         self._settle_all = tuple(hook for _, hook in self._settle)
+
+    def gather(self, x: Exchange) -> Awaitable[None] | None:
+        """What must be awaited before ``admit``, one policy after the other, or None."""
+        for index, hook in enumerate(self._gather):
+            work = hook(x)
+            if work is not None:
+                return _one_by_one(work, self._gather[index + 1 :], x)
+        return None
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
         """The first policy's Reply, or None if all let the request pass. An exception counts its policy as asked."""
@@ -55,6 +71,10 @@ class Chain:
         finally:
             x.asked = asked
         return None
+
+    def abandon(self, x: Exchange) -> None:
+        """Count every policy as asked: the client left while facts were gathered, and it is settled all the same."""
+        x.asked = len(self.policies)
 
     def respond(self, x: Exchange, head: Head, now: float) -> None:
         """Hand the head to every policy that was asked, the last one first."""
@@ -87,3 +107,13 @@ class Chain:
                 fault = fault or error
         if fault is not None:
             raise fault
+
+
+async def _one_by_one(
+    work: Awaitable[None], others: Sequence[Callable[[Exchange], Awaitable[None] | None]], x: Exchange
+) -> None:
+    await work
+    for hook in others:
+        further = hook(x)
+        if further is not None:
+            await further

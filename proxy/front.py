@@ -6,8 +6,9 @@ sink in the route's own shape and passes the chain's ``respond``, as a relayed a
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from time import time as wall
 
@@ -133,6 +134,29 @@ class _Answer:
 
     def forward(self, forward: Forward) -> Work | None:
         """Ask the policies, and forward if they let the request pass."""
+        try:
+            facts = self._chain.gather(self._x)
+        except Exception:
+            self._fail()
+            return None
+        return self._forward(forward) if facts is None else self._forward_when(facts, forward)
+
+    async def _forward_when(self, facts: Awaitable[None], forward: Forward) -> None:
+        try:
+            await facts
+        except asyncio.CancelledError:
+            self._chain.abandon(self._x)
+            self.ended(End(Ending.CLIENT_GONE, 499))
+            raise
+        except Exception:
+            self._chain.abandon(self._x)
+            self._fail()
+            return
+        work = self._forward(forward)
+        if work is not None:
+            await work
+
+    def _forward(self, forward: Forward) -> Work | None:
         try:
             reply = self._admit()
             if reply is None:

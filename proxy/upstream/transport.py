@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from proxy.outbox import outbox_of
@@ -40,10 +41,12 @@ class Exchanger(Receiver, Protocol):
 class UpstreamConnection(asyncio.BufferedProtocol):
     """Carries one request at a time. ``heard_at`` and ``idle_since``: monotonic seconds."""
 
-    __slots__ = ("_exchanger", "_heard", "_outbox", "_parser", "_reading_paused", "_writable", "heard_at", "idle_since",
-                 "num_requests", "transport")  # fmt: skip
+    __slots__ = ("_exchanger", "_heard", "_on_lost", "_outbox", "_parser", "_reading_paused", "_writable", "heard_at",
+                 "idle_since", "num_requests", "transport")  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, on_lost: Callable[[UpstreamConnection], None] | None = None) -> None:
+        """on_lost: told once, when a connection that was made is no more."""
+        self._on_lost = on_lost
         self.transport: asyncio.Transport | None = None
         self.num_requests = 0
         self.idle_since = 0.0
@@ -160,6 +163,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
+        if self._on_lost is not None:
+            self._on_lost(self)
         self.resume_writing()
         exchanger, self._exchanger = self._exchanger, None
         self._parser.close()
