@@ -78,8 +78,8 @@ class Exchange:
         "add", "admitted_at", "allow", "asked", "attempts", "authority", "body_limit_bytes", "bytes_in", "bytes_out",
         "client", "connected_at", "content_length", "drop", "fields", "first_byte_at", "has_body", "headers", "host",
         "key_id", "method", "path", "peer", "query", "request_id", "route", "routed_at", "scheme", "scratch",
-        "send_path", "server", "settled", "sni", "started_at", "target", "traceparent", "trusted", "upstream", "version",
-        "wall_at",
+        "send_path", "server", "settled", "sni", "started_at", "target", "traceparent", "trusted", "upstream",
+        "version", "wall_at",
     )  # fmt: skip
 
     def __init__(
