@@ -27,14 +27,18 @@ class Record(Protocol):
     def cancel(self) -> None:
         """Leave the lock; nothing has changed."""
 
+    def version(self) -> int:
+        """Another number after every ``commit``; one read, so that a hot path may ask each time."""
+
 
 class LocalRecord:
     """A record of one process: for tests, and for a worker that runs alone."""
 
-    __slots__ = ("_inside", "_values")
+    __slots__ = ("_inside", "_values", "_version")
 
     def __init__(self, size: int) -> None:
         self._values = [0.0] * size
+        self._version = 0
         self._inside = False
 
     def load(self) -> list[float]:
@@ -49,8 +53,12 @@ class LocalRecord:
         assert self._inside, "a record's change ended that was not begun"
         assert len(values) == len(self._values)
         self._inside = False
+        self._version += 1
         self._values = list(values)
 
     def cancel(self) -> None:
         assert self._inside, "a record's change ended that was not begun"
         self._inside = False
+
+    def version(self) -> int:
+        return self._version
