@@ -8,11 +8,24 @@ or files: a path is a name under which the worker is handed the bytes (``Materia
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    Tag,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from proxy.units import Duration, Percent, RateText, Size
 
@@ -105,11 +118,53 @@ class Breaker(Table):
     probes: Annotated[int, Field(ge=1, le=100)] = 1  # in flight while half-open
 
 
-class PassiveHealth(Table):
-    """A server with ``fails`` failures running is left out for ``eject``; never more than half of the servers."""
+class StatusRange(NamedTuple):
+    """Statuses from ``low`` to ``high``, both included."""
+
+    low: int
+    high: int
+
+
+def _status(value: Any) -> StatusRange:
+    found = re.fullmatch(r"([1-5]\d\d)(?:-([1-5]\d\d))?", str(value))
+    if found is None or isinstance(value, bool) or (found[2] and int(found[2]) < int(found[1])):
+        raise ValueError(f"{value!r} is not a status; write one like 200, or a range like 200-399")
+    return StatusRange(int(found[1]), int(found[2] or found[1]))
+
+
+def _spell_status(value: StatusRange) -> str:
+    return str(value.low) if value.low == value.high else f"{value.low}-{value.high}"
+
+
+StatusText = Annotated[
+    StatusRange, PlainValidator(_status), PlainSerializer(_spell_status, return_type=str, when_used="json")
+]
+
+
+def _check_path(value: str) -> str:
+    if not re.fullmatch(r"/[!-~]*", value):
+        raise ValueError(f"{value!r} is not a path to ask for; write /PATH or /PATH?QUERY, in ASCII, without spaces")
+    return value
+
+
+class Health(Table):
+    """When a server is left out. Passive: it has ``fails`` failures running, for ``eject``. Active, with a ``path``: every
+    ``interval`` it is asked, and ``fall`` bad answers running take it out until ``rise`` good ones."""
 
     fails: Annotated[int, Field(ge=1)] = 3
     eject: Duration = 10.0
+    path: Annotated[str, AfterValidator(_check_path)] | None = None
+    host: Annotated[str, Field(min_length=1, pattern=r"^[!-~]+$")] | None = None  # None: the server's own
+    interval: Annotated[Duration, Field(gt=0)] = 10.0
+    timeout: Annotated[Duration, Field(gt=0)] = 5.0
+    rise: Annotated[int, Field(ge=1, le=100)] = 2
+    fall: Annotated[int, Field(ge=1, le=100)] = 3
+    status: Annotated[tuple[StatusText, ...], Field(min_length=1)] = (StatusRange(200, 399),)
+    body: Annotated[str, Field(min_length=1, max_length=1000)] | None = None  # within the first 64 KiB
+
+
+#: Its name from when there was no active part.
+PassiveHealth = Health
 
 
 class UpstreamTls(Table):
@@ -127,14 +182,72 @@ def _server(value: str) -> str:
     raise ValueError(f"{value!r} is not a server; write http://HOST:PORT, https://HOST or unix:/PATH, without a path")
 
 
+class UpstreamServer(Table):
+    """One server: its URL alone, or a table. A weight of 0 takes nothing new, so that it can be emptied."""
+
+    url: Annotated[str, AfterValidator(_server)]
+    weight: Annotated[int, Field(ge=0, le=1000)] = 1
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, value: Any) -> Any:
+        return {"url": _server(value)} if isinstance(value, str) else value
+
+    @model_serializer(mode="plain")
+    def _spell(self) -> str | dict[str, Any]:
+        return self.url if self.weight == 1 else {"url": self.url, "weight": self.weight}
+
+
+class HashOf(Table):
+    """What of a request is hashed: a field's value, or a cookie's."""
+
+    header: Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")] | None = None
+    cookie: Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> HashOf:
+        if (self.header is None) == (self.cookie is None):
+            raise ValueError("name one of header and cookie")
+        return self
+
+
+def _shape(value: Any) -> str:
+    """Which arm of a union of text and table is meant, so that only its problems are told."""
+    return "text" if isinstance(value, str) else "table"
+
+
+class HashBalance(Table):
+    """The same server for the same value, as long as the server is there."""
+
+    hash: Annotated[
+        Annotated[Literal["client", "path"], Tag("text")] | Annotated[HashOf, Tag("table")], Discriminator(_shape)
+    ]
+
+
+Balance = Annotated[
+    Annotated[Literal["least_requests", "round_robin"], Tag("text")] | Annotated[HashBalance, Tag("table")],
+    Discriminator(_shape),
+]
+
+
+class Dns(Table):
+    """Names of servers. The system's resolver does not tell how long an answer holds, so it is said here."""
+
+    ttl: Annotated[Duration, Field(gt=0)] = 30.0
+
+
 class Upstream(Table):
-    servers: Annotated[tuple[Annotated[str, AfterValidator(_server)], ...], Field(min_length=1)]
+    servers: Annotated[tuple[UpstreamServer, ...], Field(min_length=1)]
     kind: Literal["http", "openai"] = "http"
     key: SecretRef | None = None  # sent as Authorization: Bearer
-    balance: Literal["least_requests"] = "least_requests"
+    balance: Balance = "least_requests"
     connections: Annotated[int, Field(ge=1, le=10000)] = 100  # idle kept per server
+    max_connections: Annotated[int, Field(ge=1, le=1_000_000)] = 10000  # open to each server, by each worker
+    pending: Annotated[int, Field(ge=0, le=1_000_000)] = 1000  # requests waiting for one of them -> 503
+    pending_timeout: Duration = 5.0  # for so long -> 503
+    dns: Dns = Dns()
     keep_alive: Duration = 30.0  # idle life of a pooled connection; keep it below the server's own
-    health: PassiveHealth = PassiveHealth()
+    health: Health = Health()
     breaker: Breaker = Breaker()
     tls: UpstreamTls = UpstreamTls()
     timeouts: Timeouts | None = None  # None: defaults.timeouts

@@ -109,9 +109,12 @@ def _check_upstreams(upstreams: Mapping[str, Upstream]) -> Iterator[Problem]:
     for name, upstream in upstreams.items():
         if name == ENGINE:
             yield ("upstreams", name), "the name engine means the local engine; choose another"
-        doubles = sorted({s for s in upstream.servers if upstream.servers.count(s) > 1})
+        urls = [server.url for server in upstream.servers]
+        doubles = sorted({url for url in urls if urls.count(url) > 1})
         if doubles:
             yield ("upstreams", name, "servers"), f"{doubles[0]} is listed twice"
+        if not any(server.weight for server in upstream.servers):
+            yield ("upstreams", name, "servers"), "every weight is 0, so that none takes a request; give one a weight"
         if upstream.breaker.max_open < upstream.breaker.open:
             yield ("upstreams", name, "breaker", "max_open"), "is shorter than open; it bounds the doubling of open"
 

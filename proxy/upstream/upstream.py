@@ -61,7 +61,7 @@ def build_upstream(
 ) -> Upstream:
     """An upstream from its configuration. Raises ValueError naming what cannot be used."""
     tls = _tls(config, materials)
-    servers = tuple(_server(name, text, config, tls, materials, states) for text in config.servers)
+    servers = tuple(_server(name, each.url, config, tls, materials, states) for each in config.servers)
     authorization = None
     if config.key is not None:
         authorization = b"Bearer " + materials[f"secret:{config.key.secret}"].strip()
@@ -103,7 +103,7 @@ def build_engine(socket_path: str, defaults: Defaults, states: States, changed: 
 
 
 def _tls(config: UpstreamConfig, materials: Materials) -> ssl.SSLContext | None:
-    if not any(text.startswith("https://") for text in config.servers):
+    if not any(each.url.startswith("https://") for each in config.servers):
         return None
     return upstream_context(config.tls, materials)
 
