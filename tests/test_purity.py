@@ -38,6 +38,7 @@ PURE = [
     "proxy/gate.py",
     "proxy/gcra.py",
     "proxy/headers.py",
+    "proxy/htpasswd.py",
     "proxy/keys.py",
     "proxy/paths.py",
     "proxy/route.py",
