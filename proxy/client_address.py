@@ -44,7 +44,7 @@ def _is_port(text: str) -> bool:
 
 def counted_as(client: str) -> str:
     """What a client's address is counted under: an IPv6 client owns its whole /64, so it is counted as one."""
-    return _network64(client) if ":" in client else client
+    return _network64(client.partition("%")[0]) if ":" in client else client
 
 
 @lru_cache(maxsize=4096)
@@ -75,6 +75,10 @@ class ClientAddress:
             if not self._is_trusted(address):
                 break
         return client, True
+
+    def trusts(self, peer: str) -> bool:
+        """Whether a socket's peer is one of our proxies."""
+        return bool(self._networks) and self._is_trusted(_peer(peer))
 
     def _hops(self, headers: RawHeaders) -> list[str]:
         lines = [value for name, value in headers if len(name) == 15 and name.lower() == b"x-forwarded-for"]

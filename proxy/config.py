@@ -72,6 +72,8 @@ class Certificate(Table):
 class Tls(Table):
     certificates: Annotated[tuple[Certificate, ...], Field(min_length=1)]
     min_version: Literal["1.2", "1.3"] = "1.2"
+    strict: bool = False  # refuse clients that name no host, or one without a certificate
+    match_host: bool = True  # a request for another host than the client named in TLS -> 421
 
 
 class ListenerLimits(Table):
@@ -86,7 +88,8 @@ class ListenerLimits(Table):
     header: Size = 16384  # one header line -> 431
     headers: Size = 65536  # all header lines -> 431
     num_headers: Annotated[int, Field(ge=1, le=1000)] = 128  # -> 431
-    connections: Annotated[int, Field(ge=1)] = 10000
+    connections: Annotated[int, Field(ge=1)] = 10000  # open at once -> 503
+    connections_per_client: Annotated[int, Field(ge=1)] = 1000  # of one address (IPv6: /64) -> 429
 
 
 class Listener(Table):
@@ -148,8 +151,8 @@ def _check_path(value: str) -> str:
 
 
 class Health(Table):
-    """When a server is left out. Passive: it has ``fails`` failures running, for ``eject``. Active, with a ``path``: every
-    ``interval`` it is asked, and ``fall`` bad answers running take it out until ``rise`` good ones."""
+    """When a server is left out. Passive: it has ``fails`` failures running, for ``eject``. Active, with a ``path``: it
+    is asked every ``interval``, and ``fall`` bad answers running take it out until ``rise`` good ones."""
 
     fails: Annotated[int, Field(ge=1)] = 3
     eject: Duration = 10.0
@@ -171,6 +174,7 @@ class UpstreamTls(Table):
     verify: bool = True
     ca: MaterialPath | None = None  # instead of the system's
     server_name: str | None = None
+    client: Certificate | None = None  # shown to servers that ask for one
 
 
 def _server(value: str) -> str:

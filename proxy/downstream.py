@@ -1,11 +1,9 @@
-"""The client's connection: aiohttp's inside. The only file that uses aiohttp's private names.
+"""The client's connection: aiohttp's parser, and around it what an edge needs of a server.
 
-aiohttp owns the socket's protocol, the parser (llhttp), the queue of parsed heads, the body readers and their flow
-control. This file replaces what takes parsed heads and what writes to the client: one request after the other goes
-through ``EdgeServer.serve``, so that nothing of aiohttp ever answers; what cannot be served arrives there as a Refusal.
-A request is served in the call that received it; the connection's task, ``start``, is only woken for what must be
-awaited.
-tests/proxy/test_downstream_contract.py holds every name used here.
+aiohttp parses heads (llhttp) and keeps the bodies and their flow control; this file is the connection that its parser
+and its body readers believe they belong to. One request after the other goes through ``EdgeServer.serve`` in the call
+that received it; what cannot be served arrives there as a Refusal. A task runs only for what must be awaited.
+tests/proxy/test_downstream_contract.py holds what is relied on inside aiohttp.
 
 No timer runs per request: ``check`` compares stamps when the worker's sweep calls it. Knows nothing of routes,
 policies or upstreams; ``watcher`` is whoever must hear that the client is slow or gone.
@@ -16,24 +14,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, Protocol, cast
 
-from aiohttp import http_parser, web
+from aiohttp import http_parser
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
-from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
-from aiohttp.web_protocol import RequestHandler
 
 from proxy.body import BodyBroken, RequestBody
+from proxy.client_address import counted_as
 from proxy.config import ListenerLimits
 from proxy.errors import Kind
 from proxy.gate import Refusal
 from proxy.outbox import outbox_of
 from proxy.parse_errors import explain
-from proxy.sink import Sink, reset
+from proxy.sink import Client, Sink, reset
 
 log = logging.getLogger("headrace.proxy")
 
@@ -41,6 +39,8 @@ log = logging.getLogger("headrace.proxy")
 WRITE_HIGH_BYTES = 65536
 WRITE_LOW_BYTES = 16384
 _READ_BYTES = 65536
+#: Heads parsed ahead of their turn, of a client that pipelines.
+MAX_QUEUED = 32
 #: After an answer that ends the connection, what the client still sends is read and dropped up to these bounds, so
 #: that it can read the answer instead of a reset (RFC 9112 §9.6).
 _LINGER_S = 5.0
@@ -48,7 +48,7 @@ _LINGER_BYTES = 64 << 20
 #: Chunk frames and extensions may weigh this many times the payload, plus a constant: one-byte chunks weigh five.
 _CHUNK_OVERHEAD = 8
 _CHUNK_OVERHEAD_BYTES = 65536
-_CANONICAL_LINE = re.compile(rb"[\r\n]*[^ \r\n]+ [^ \r\n]+ HTTP/[^ \r\n]{3}\r\n")
+_is_canonical = re.compile(rb"[\r\n]*[^ \r\n]+ [^ \r\n]+ HTTP/[^ \r\n]{3}\r\n").match
 
 
 class Watcher(Protocol):
@@ -64,9 +64,17 @@ class Watcher(Protocol):
         """The connection is lost; nothing may be written to it any more."""
 
 
+class Tunnel(Protocol):
+    """Who takes the client's bytes as they are, once the connection speaks another protocol."""
+
+    def from_client(self, data: bytes) -> None:
+        """What the client sent."""
+
+
 Work = Coroutine[Any, Any, None]
-#: Answers one message and calls ``answered`` when that is done; returns what must be awaited for it, if anything.
-Serve = Callable[["ClientConnection", "RawRequestMessage | Refusal", RequestBody], Work | None]
+#: Answers one message (aiohttp's RawRequestMessage or a Refusal) and calls ``answered`` when that is done; returns what
+#: must be awaited for it, if anything.
+Serve = Callable[["ClientConnection", Any, RequestBody], Work | None]
 _NO_BODY = RequestBody(EMPTY_PAYLOAD)
 
 
@@ -76,74 +84,104 @@ def require_c_parser() -> None:
         raise RuntimeError("aiohttp's C parser is not loaded; reinstall aiohttp with its extension modules")
 
 
-class EdgeServer(web.Server):
-    """Makes the connections of one listener and knows those that are open."""
+class EdgeServer:
+    """Makes the connections of one listener and knows those that are open. Called by the listening socket."""
 
-    def __init__(self, serve: Serve, limits: ListenerLimits, *, scheme: str) -> None:
-        """scheme: "http" or "https"."""
-        super().__init__(_answered_by_serve)
+    def __init__(
+        self,
+        serve: Serve,
+        limits: ListenerLimits,
+        *,
+        scheme: str,
+        stands_for_many: Callable[[str], bool] = lambda _peer: False,
+    ) -> None:
+        """scheme: "http" or "https". stands_for_many: whether an address is that of a proxy, whose connections carry
+        many clients and are counted against none."""
+        self.loop = asyncio.get_running_loop()
         self.serve = serve
         self.limits = limits
         self.scheme = scheme
+        self.open: set[ClientConnection] = set()
+        self._stands_for_many = stands_for_many
+        self._num_of: dict[str, int] = {}  # open connections of each client
 
-    def __call__(self) -> RequestHandler:
+    def __call__(self) -> ClientConnection:
         """A connection for the listening socket."""
-        return ClientConnection(self, self._loop)
+        return ClientConnection(self, self.loop)
 
-    @property
-    def open(self) -> list[ClientConnection]:
-        """Every connection, those included whose handler still runs after the client left."""
-        return [connection for connection in self._connections if isinstance(connection, ClientConnection)]
+    def enter(self, connection: ClientConnection) -> Refusal | None:
+        """Count a new connection. Returns why it may not stay, if so."""
+        limits, client = self.limits, connection.counted_as
+        self.open.add(connection)
+        self._num_of[client] = num_open = self._num_of.get(client, 0) + 1
+        if len(self.open) > limits.connections:
+            return Refusal(Kind.CAPACITY, f"the listener's limit of {limits.connections} connections is reached")
+        if client and num_open > limits.connections_per_client and not self._stands_for_many(connection.peer):
+            text = f"the limit of {limits.connections_per_client} connections of one client is reached"
+            return Refusal(Kind.IN_FLIGHT, text)
+        return None
+
+    def leave(self, connection: ClientConnection) -> None:
+        """Count a connection that is no more."""
+        if connection not in self.open:
+            return
+        self.open.discard(connection)
+        client = connection.counted_as
+        left = self._num_of[client] - 1
+        if left:
+            self._num_of[client] = left
+        else:
+            del self._num_of[client]
 
 
-async def _answered_by_serve(_request: web.BaseRequest) -> NoReturn:
-    raise RuntimeError("requests are answered by EdgeServer.serve")
-
-
-class ClientConnection(RequestHandler):
-    """One client. ``closing``: the answer in progress is the last."""
-
-    __slots__ = ("_body", "_busy", "_chunked", "_deaf", "_half_head", "_head_began_at", "_heard_at", "_idle_since",
-                 "_linger_until", "_lingered_bytes", "_over", "_queue", "_raw_bytes", "_served", "_serving",
-                 "_stalled_since", "_taken_bytes", "_work", "_working",
-                 "closing", "outbox", "peer", "server", "sink", "watcher")  # fmt: skip
+class ClientConnection(Client):
+    """One client. ``closing``: the answer in progress is the last. ``writing_paused``: it reads slower than it is
+    written to."""
 
     def __init__(self, server: EdgeServer, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(outbox_of(loop))
+        now = time.monotonic()
+        self.server = server
+        self._loop = loop
+        self.watcher: Watcher | None = None
+        self.closing = False
+        self.writing_paused = False
+        self.peer = ""
+        self.counted_as = ""  # the client whose connections are counted together
+        self.sni: str | None = None  # the name asked for in the TLS handshake
+        self.sink: Sink | None = None  # of the answer in progress, or the last one
         limits = server.limits
         # aiohttp does not say whether a line or a header was too long, only which limit: keep the two apart.
         max_field_size = limits.header if limits.header != limits.line else limits.header + 1
-        super().__init__(
-            server,
-            loop=loop,
-            keepalive_timeout=0,
-            access_log=None,  # type: ignore[arg-type]  # aiohttp's own way to switch it off
+        self._parser: Any = http_parser.HttpRequestParser(
+            cast(Any, self),
+            loop,
+            _READ_BYTES,
             max_line_size=limits.line,
             max_headers=limits.num_headers,
             max_field_size=max_field_size,
-            read_bufsize=_READ_BYTES,
             auto_decompress=False,
+            max_msg_queue_size=MAX_QUEUED,
         )
-        now = time.monotonic()
-        self.server = server
-        self.outbox = outbox_of(loop)
-        self.watcher: Watcher | None = None
-        self.closing = False
-        self.peer = ""
-        self.sink: Sink | None = None  # of the answer in progress, or the last one
-        #: aiohttp's queue of (RawRequestMessage or Refusal, body).
-        self._queue = cast(deque[tuple[Any, StreamReader]], self._messages)
+        #: Messages that wait for their turn, with their bodies.
+        self._queue: deque[tuple[Any, StreamReader]] = deque()
         self._body = _NO_BODY
         self._busy = False  # with a request that is not answered yet
         self._serving = False  # within ``_serve_queued``
-        self._work: Work | None = None  # for the task
-        self._working = False  # the task is at it
+        self._task: asyncio.Task[None] | None = None  # of the request in progress
+        self._begun = False  # the task has begun
+        self._tunnel: Tunnel | None = None
         self._over = False  # nothing more will be served
         self._served = False
         self._deaf = False
         self._chunked = False
-        self._half_head = b""
+        self._body_paused = False  # a body's reader is full
+        self._queue_paused = False  # so is the queue
+        self._first_line = b""  # of a head that is not complete yet, and how long that head is
+        self._head_bytes = 0
         self._head_began_at = 0.0
-        self._heard_at = self._idle_since = now
+        self._heard_at = now
+        self._idle_since = now
         self._raw_bytes = 0
         self._linger_until = 0.0
         self._lingered_bytes = 0
@@ -152,56 +190,33 @@ class ClientConnection(RequestHandler):
 
     # Serving
 
-    async def start(self) -> None:
-        """Do what must be awaited for the connection, until it may take no other request; then close it."""
+    def run(self, work: Work) -> None:
+        """Have something awaited for the request in progress. Cancelled if the client leaves while there is no
+        ``watcher``."""
+        self._begun = False
+        self._task = self._loop.create_task(self._run(work))
+
+    async def _run(self, work: Work) -> None:
+        self._begun = True
+        task = cast("asyncio.Task[None]", asyncio.current_task())
         try:
-            while True:
-                if self._work is not None:
-                    self._working = True
-                    work, self._work = self._work, None
-                    if self.transport is None:
-                        # The client left before this began. It must begin all the same, to end as it should.
-                        cast(asyncio.Task[None], asyncio.current_task()).cancel()
-                    await work
-                    self._working = False
-                elif self._over:
-                    break
-                else:
-                    await self._called()
-            if self._deaf or not self._body.complete:
-                await self._linger()
+            if self.transport is None:
+                # The client left before this began. It must begin all the same, to end as it should.
+                task.cancel()
+            await work
         except asyncio.CancelledError:
             pass  # the client left; whoever served it has settled
         except Exception:
             self._fail()
-        if self.transport is not None:
-            self.outbox.flush()
-            self.transport.close()
+        finally:
+            if self._task is task:
+                self._task = None
 
     def _fail(self) -> None:
         log.exception("a connection failed outside of any request")
         self._over = True
         if self.transport is not None:
             reset(self.transport)
-
-    async def _called(self) -> None:
-        """Wait for ``_call``."""
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _call(self) -> None:
-        """Wake the task."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def run(self, work: Work) -> None:
-        """Have something awaited for the request in progress, by the connection's task. Cancelled if the client leaves
-        while there is no ``watcher``."""
-        self._work = work
-        self._call()
 
     def _serve_queued(self) -> None:
         """Serve what the parser queued, one message at a time. A client that pipelines and does not take its answers
@@ -214,14 +229,14 @@ class ClientConnection(RequestHandler):
                 self._serve_next()
         except Exception:
             self._fail()
-            self._call()
         self._serving = False
 
     def _serve_next(self) -> None:
         message, payload = self._queue.popleft()
         self._busy = True
         self._free_slot()
-        self._body = body = _NO_BODY if payload is EMPTY_PAYLOAD else RequestBody(payload)
+        body = _NO_BODY if payload is EMPTY_PAYLOAD else RequestBody(payload)
+        self._body = body
         self._raw_bytes = 0
         self._stalled_since = 0.0
         self._chunked = body is not _NO_BODY and bool(message.chunked)
@@ -235,17 +250,36 @@ class ClientConnection(RequestHandler):
         self._served = True
         self._idle_since = now
         if not again or self.closing:
-            self._over = True
-            self._call()
+            self._finish()
         elif self._queue:
             self._serve_queued()
+
+    def _finish(self) -> None:
+        """No other request will be served: close, so that the client can read what it was sent last."""
+        if self._over:
+            return
+        self._over = True
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        self.outbox.flush()
+        if not self._deaf and self._body.complete:
+            transport.close()
+            return
+        self._deaf = True
+        if transport.can_write_eof():
+            transport.write_eof()
+        transport.resume_reading()
+        self._linger_until = time.monotonic() + _LINGER_S
 
     def _free_slot(self) -> None:
         """Tell the parser that a message was taken, and read on if it had stopped for that."""
         if self._parser is not None:
             self._parser.message_consumed()
-        if self._buffer_paused and len(self._queue) <= self._msg_queue_resume_size:
-            self._resume_reading_if_drained()
+        if self._queue_paused and len(self._queue) <= MAX_QUEUED // 2:
+            self._queue_paused = False
+            self.data_received(b"")  # what the parser held back
+            self._read_on()
 
     def may_persist(self) -> bool:
         """The connection could take another request after this answer."""
@@ -266,59 +300,67 @@ class ClientConnection(RequestHandler):
         self._queue.append((refusal, EMPTY_PAYLOAD))
         self._serve_queued()
 
-    async def _linger(self) -> None:
-        transport = self.transport
-        if transport is None or transport.is_closing():
-            return
-        self._deaf = True
-        self.outbox.flush()
-        if transport.can_write_eof():
-            transport.write_eof()
-        self._resume_transport_reading()
-        self._linger_until = time.monotonic() + _LINGER_S
-        await self._loop.create_future()  # cancelled by connection_lost
+    def tunnel(self, to: Tunnel) -> None:
+        """Hand over every byte from now on as it comes, those included that came behind the request."""
+        self._tunnel = to
 
     # What the transport reports
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, or say that the listener is full."""
-        super().connection_made(transport)
-        assert self.transport is not None
-        self.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
-        address = self.peername
-        self.peer = address[0] if isinstance(address, tuple) else ""
-        limit = self.server.limits.connections
-        if len(self.server._connections) > limit:
-            self.refuse(Refusal(Kind.CAPACITY, f"the listener's limit of {limit} connections is reached"))
+        made = cast(asyncio.Transport, transport)
+        self.transport = made
+        made.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
+        sock = made.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        address = made.get_extra_info("peername")
+        if isinstance(address, tuple):
+            self.peer = address[0]
+            self.counted_as = counted_as(address[0])
+        full = self.server.enter(self)
+        if full is not None:
+            self.refuse(full)
 
-    def connection_lost(self, exc: BaseException | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever is at work; do not wait for it to be cancelled."""
-        task, watcher = self._task_handler, self.watcher
-        super().connection_lost(exc)
+        task, watcher = self._task, self.watcher
+        self.transport = None
         self._over = True
+        self._parser = None
+        self._tunnel = None
+        self._linger_until = 0.0
+        self.server.leave(self)
         if watcher is not None:
             self.watcher = None
             watcher.gone()
-        if task is not None and self._work is None and (watcher is None or not self._working):
+        elif task is not None and self._begun:
             task.cancel()
 
     def pause_writing(self) -> None:
         """The write buffer is over its high-water mark."""
-        super().pause_writing()
+        self.writing_paused = True
         if self.watcher is not None:
             self.watcher.pause()
 
     def resume_writing(self) -> None:
         """The write buffer has drained."""
-        super().resume_writing()
+        self.writing_paused = False
         if self.watcher is not None:
             self.watcher.resume()
         if self._queue:
             self._serve_queued()
 
+    def eof_received(self) -> bool:
+        """A client that sends no more is taken for gone."""
+        return False
+
     def data_received(self, data: bytes) -> None:
         """Parse, then look at what the parser does not bound or tell: half heads, request lines, chunk frames."""
         if self._deaf:
+            if self._tunnel is not None:
+                self._tunnel.from_client(data)
+                return
             self._lingered_bytes += len(data)
             if self._lingered_bytes > _LINGER_BYTES and self.transport is not None:
                 self.transport.abort()
@@ -327,8 +369,8 @@ class ClientConnection(RequestHandler):
         if parser is None:
             return
         self._heard_at = time.monotonic()
-        messages = self._queue
-        num_known = len(messages)
+        queue = self._queue
+        num_known = len(queue)
         refusal: Refusal | None = None
         try:
             parsed, upgraded, _ = parser.feed_data(data)
@@ -342,45 +384,75 @@ class ClientConnection(RequestHandler):
                 elif data and not num_known:
                     self._hold_half_head(data)
                 return
-            # Behind a request for another protocol, which is declined, the parser reads nothing more.
-            self._deaf = upgraded
-            if not num_known and not self._busy and not self._begins_canonically(data):
+            # Behind a request for another protocol the parser reads nothing more.
+            self._deaf = bool(upgraded)
+            first_line = self._first_line
+            if data and not num_known and not self._busy and not _is_canonical(first_line + data):
+                # llhttp does not tell RTSP from HTTP, nor one space from two, so the line is looked at in the bytes
+                # that came. That of a pipelined request is not known to stand there: it is taken as parsed, and
+                # re-made like any.
                 refusal = Refusal(Kind.BAD_REQUEST, "the request line is not METHOD, TARGET and HTTP version")
             else:
-                messages.extend(parsed)
-        self._half_head = b""
-        self._head_began_at = 0.0
+                queue.extend(parsed)
+        if self._head_began_at:
+            self._first_line = b""
+            self._head_bytes = 0
+            self._head_began_at = 0.0
         if refusal is not None:
             self.refuse(refusal)
             return
-        if len(messages) >= self._max_msg_queue_size and not self._buffer_paused:
-            self._pause_reading_for_buffer()
+        if len(queue) >= MAX_QUEUED:
+            self._queue_paused = True
+            self._read_no_more()
         if not self._busy:
             self._serve_queued()
-
-    def _begins_canonically(self, data: bytes) -> bool:
-        """Whether the first line is METHOD SP TARGET SP "HTTP/" and a version (RFC 9112 §3).
-
-        llhttp does not tell RTSP from HTTP, nor one space from two, so the line is looked at in the bytes that came.
-        That of a pipelined request is not known to stand there: it is taken as parsed, and re-made like any.
-        """
-        return _CANONICAL_LINE.match(self._half_head + data) is not None
 
     def _hold_half_head(self, data: bytes) -> None:
         if not self._head_began_at:
             self._head_began_at = self._heard_at
-        self._half_head += data
-        limit = self.server.limits.line + self.server.limits.headers
-        if len(self._half_head) > limit:
+        limits = self.server.limits
+        if b"\n" not in self._first_line.lstrip(b"\r\n"):
+            self._first_line += data
+        self._head_bytes += len(data)
+        limit = limits.line + limits.headers
+        if self._head_bytes > limit:
             self.refuse(Refusal(Kind.HEADERS_TOO_LARGE, f"the request head exceeds {limit} bytes"))
 
     def _weigh_chunks(self, num_bytes: int) -> None:
         self._raw_bytes += num_bytes
         body = self._body
-        if not self._chunked or self._reading_paused or body.complete:
+        if not self._chunked or self._body_paused or body.complete:
             return
         if self._raw_bytes > (1 + _CHUNK_OVERHEAD) * body.received_bytes + _CHUNK_OVERHEAD_BYTES:
             self.refuse(Refusal(Kind.BAD_REQUEST, f"chunk frames exceed {_CHUNK_OVERHEAD} times their payload"))
+
+    # What aiohttp's body readers call
+
+    @property
+    def connected(self) -> bool:
+        return self.transport is not None
+
+    def pause_reading(self) -> None:
+        """A body's reader is full."""
+        self._body_paused = True
+        if self._parser is not None:
+            self._parser.pause_reading()
+        self._read_no_more()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """It has room again. resume_parser: go on with what the parser holds back."""
+        self._body_paused = False
+        if resume_parser:
+            self.data_received(b"")
+        self._read_on()
+
+    def _read_no_more(self) -> None:
+        if self.transport is not None:
+            self.transport.pause_reading()
+
+    def _read_on(self) -> None:
+        if self.transport is not None and not self._body_paused and not self._queue_paused:
+            self.transport.resume_reading()
 
     # The worker's sweep
 

@@ -19,7 +19,6 @@ from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from time import time
-from typing import Protocol
 
 from proxy.exchange import Head
 from proxy.outbox import Outbox
@@ -37,17 +36,16 @@ _BLANK_LINE = (b"", b"")  # joined to lines by CRLF
 _NONE, _LENGTH, _CHUNKED, _CLOSE = range(4)  # framing; _NONE: no body
 
 
-class Client(Protocol):
+class Client:
     """What a sink needs of the connection."""
 
-    @property
-    def transport(self) -> asyncio.Transport | None: ...
-
-    @property
-    def outbox(self) -> Outbox: ...
+    def __init__(self, outbox: Outbox) -> None:
+        self.outbox = outbox
+        self.transport: asyncio.Transport | None = None
 
     def may_persist(self) -> bool:
         """The connection could take another request: the body was received whole, and nobody wants it closed."""
+        return True
 
 
 def _status_line(status: int) -> bytes:
