@@ -18,7 +18,7 @@ from proxy.cells import Cells
 from proxy.chain import Chain
 from proxy.client_address import ClientAddress
 from proxy.config import Listener, Materials
-from proxy.config_routes import ENGINE, ProxyConfig, api_of, cross_check
+from proxy.config_routes import ENGINE, ProxyConfig, cross_check, route_of
 from proxy.metrics import RouteMetrics
 from proxy.policy import PolicyEnv, PolicySet, States, build_chain
 from proxy.route import Route, Router
@@ -143,8 +143,7 @@ class _Build:
             except (ValueError, KeyError) as error:
                 self.problems.append(f"routes.{index}.policies: {error}")
                 continue
-            match, api = table.match, api_of(table, self._config.upstreams)
-            built.append(Route(table.label, index, match.host, match.path, table.to, api, chain, table))
+            built.append(route_of(table, index, self._config, chain))
         return built
 
     def listeners(self, addresses: frozenset[str]) -> dict[str, ListenerPlan]:

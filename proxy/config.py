@@ -22,7 +22,6 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     Tag,
-    field_validator,
     model_serializer,
     model_validator,
 )
@@ -265,18 +264,6 @@ class Limit(Table):
     requests: RateText
     burst: Annotated[int, Field(ge=1)] | None = None  # None: the whole count at once
     headers: tuple[Literal["ietf", "x-ratelimit", "openai"], ...] = ("ietf",)
-
-
-class Match(Table):
-    host: str | None = None  # "ai.example.com", "*.example.com"; None: any
-    path: str = "/*"  # "/exact" or "/prefix/*"
-
-    @field_validator("path")
-    @classmethod
-    def _path(cls, value: str) -> str:
-        if not value.startswith("/") or "*" in value[:-1] or (value.endswith("*") and not value.endswith("/*")):
-            raise ValueError(f"{value!r} is not a path; write /exact or /prefix/*")
-        return value
 
 
 class Defaults(Table):

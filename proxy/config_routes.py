@@ -11,11 +11,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from proxy.config import Defaults, Limit, Listener, Match, Retry, Table, Timeouts, Upstream
+from proxy.answers import Redirector, Responder
+from proxy.chain import Chain
+from proxy.conditions import Conditions, conditions_of
+from proxy.config import Defaults, Limit, Listener, Retry, Table, Timeouts, Upstream
+from proxy.config_match import Match, Redirect, Respond, Rewrite
+from proxy.patterns import parse_pattern
 from proxy.policy import POLICIES, PolicySet
+from proxy.rewrite import Rewriter
 from proxy.route import Api
+from proxy.route import Route as BuiltRoute
+from proxy.units import Duration
 
 ENGINE = "engine"
 
@@ -24,21 +32,43 @@ Loc = tuple[str | int, ...]
 Problem = tuple[Loc, str]
 
 
+class WebSocket(Table):
+    """Requests for WebSocket are tunnelled. Others that ask for another protocol are served without it."""
+
+    idle: Duration = 600.0  # no byte either way: closed
+
+
 class Route(Table):
-    """What a request that matches is sent to, and under which policies."""
+    """What a request that matches is sent to or answered with (one of to, redirect, respond), under which policies."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = None  # for logs; None: host and path
     match: Match = Match()
-    to: Annotated[str, Field(min_length=1)]  # "engine" or a key of upstreams
+    to: Annotated[str, Field(min_length=1)] | None = None  # "engine" or a key of upstreams
+    redirect: Redirect | None = None
+    respond: Respond | None = None
+    rewrite: Rewrite | None = None  # of what is sent to the upstream
     api: Literal["openai", "oip", "none"] | None = None  # shape of errors; None: openai for engine and kind: openai
     policies: PolicySet = PolicySet()
     timeouts: Timeouts | None = None  # None: the upstream's
     retry: Retry | None = None  # None: the upstream's
+    ping: Duration | None = None  # a comment on a stream of events that was quiet for so long; None: never
+    websocket: WebSocket | None = None  # None: not tunnelled
+
+    @model_validator(mode="after")
+    def _one_action(self) -> Route:
+        if [self.to, self.redirect, self.respond].count(None) != 2:
+            raise ValueError("expected exactly one of `to: UPSTREAM`, `redirect: {to: URL}` and `respond: {status: N}`")
+        if self.rewrite is not None and self.to is None:
+            raise ValueError("rewrite changes what an upstream receives, but this route has no `to`")
+        return self
 
     @property
     def label(self) -> str:
-        """The route's name: as given, or its host and path."""
-        return self.name or f"{self.match.host or '*'}{self.match.path}"
+        """The route's name: as given, or its methods, host, path, and what else it looks at."""
+        match = self.match
+        methods = f"{','.join(match.methods)} " if match.methods else ""
+        names = "".join(f" {name}" for name in (*match.headers, *match.query))
+        return self.name or f"{methods}{match.host or '*'}{match.path}{names}"
 
 
 class ProxyConfig(Table):
@@ -56,9 +86,31 @@ def api_of(route: Route, upstreams: Mapping[str, Upstream]) -> Api:
     """The route's error shape: as configured, else openai for the engine and for upstreams of that kind."""
     if route.api is not None:
         return route.api
-    upstream = upstreams.get(route.to)
+    upstream = upstreams.get(route.to or "")
     speaks_openai = route.to == ENGINE or (upstream is not None and upstream.kind == "openai")
     return "openai" if speaks_openai else "none"
+
+
+def route_of(table: Route, index: int, config: ProxyConfig, chain: Chain) -> BuiltRoute:
+    """The route as requests use it. Raises ValueError where ``cross_check`` finds a problem."""
+    match, rewriter, redirector = table.match, _rewriter(table), _redirector(table)
+    answer = redirector.answer if redirector is not None else None
+    if table.respond is not None:
+        answer = Responder(table.respond).answer
+    return BuiltRoute(
+        table.label,
+        index,
+        match.host,
+        match.path,
+        table.to or "",
+        api_of(table, config.upstreams),
+        chain,
+        table,
+        conditions_of(match),
+        match.priority,
+        answer,
+        rewriter.apply if rewriter is not None else None,
+    )
 
 
 def cross_check(config: ProxyConfig, *, engine: bool | None = None) -> list[Problem]:
@@ -73,6 +125,7 @@ def cross_check(config: ProxyConfig, *, engine: bool | None = None) -> list[Prob
         *_check_targets(config, has_engine),
         *_check_limits(config),
         *_check_matches(config.routes),
+        *_check_actions(config.routes),
     ]
 
 
@@ -121,6 +174,8 @@ def _check_upstreams(upstreams: Mapping[str, Upstream]) -> Iterator[Problem]:
 
 def _check_targets(config: ProxyConfig, has_engine: bool) -> Iterator[Problem]:
     for i, route in enumerate(config.routes):
+        if route.to is None:
+            continue
         if route.to == ENGINE:
             if not has_engine:
                 yield ("routes", i, "to"), "there is no engine: no models are configured"
@@ -144,13 +199,45 @@ def _check_limits(config: ProxyConfig) -> Iterator[Problem]:
             yield ("routes", i, "policies", "in_flight", "key"), "counts per api_key, but this route has no auth policy"
 
 
+def _check_actions(routes: tuple[Route, ...]) -> Iterator[Problem]:
+    for i, route in enumerate(routes):
+        for key, build in (("rewrite", _rewriter), ("redirect", _redirector)):
+            try:
+                build(route)
+            except ValueError as error:
+                yield ("routes", i, key), str(error)
+
+
+def _rewriter(route: Route) -> Rewriter | None:
+    return Rewriter(route.rewrite, route.match.path) if route.rewrite is not None else None
+
+
+def _redirector(route: Route) -> Redirector | None:
+    return Redirector(route.redirect, route.match) if route.redirect is not None else None
+
+
 def _check_matches(routes: tuple[Route, ...]) -> Iterator[Problem]:
-    seen: dict[tuple[str | None, str], int] = {}
+    #: By priority, host, shape of the path and number of conditions: what else is equal may not fit one request.
+    peers: dict[object, list[tuple[int, Conditions | None]]] = {}
     labels: dict[str, int] = {}
     for i, route in enumerate(routes):
-        host = route.match.host.lower() if route.match.host is not None else None
-        first = seen.setdefault((host, route.match.path), i)
-        if first != i:
+        match, conditions = route.match, conditions_of(route.match)
+        host = match.host.lower() if match.host is not None else None
+        key = (match.priority, host, parse_pattern(match.path).shape, conditions.count if conditions else 0)
+        rivals = peers.setdefault(key, [])
+        first = next((j for j, other in rivals if not _differ(conditions, other)), None)
+        rivals.append((i, conditions))
+        if first is not None and conditions is None:
             yield ("routes", i, "match"), f"the same host and path as routes[{first}]; which one is meant?"
+        elif first is not None:
+            message = (
+                f"some requests fit this and routes[{first}], and neither asks for more; give one of them a `priority`"
+            )
+            yield ("routes", i, "match"), message
         elif labels.setdefault(route.label, i) != i:
-            yield ("routes", i, "name"), f"{route.label!r} is also the name of routes[{labels[route.label]}]"
+            advice = "" if route.name else "; give one of them a `name`"
+            yield ("routes", i, "name"), f"{route.label!r} is also the name of routes[{labels[route.label]}]{advice}"
+
+
+def _differ(one: Conditions | None, other: Conditions | None) -> bool:
+    return one is not None and other is not None and one.excludes(other)

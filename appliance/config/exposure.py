@@ -44,6 +44,6 @@ def check_exposure(config: HeadraceConfig) -> list[Finding]:
 
 
 def _needs_key(route: Route, config: HeadraceConfig) -> bool:
-    upstream = config.upstreams.get(route.to)
+    upstream = config.upstreams.get(route.to or "")
     spends = route.to == ENGINE or (upstream is not None and upstream.key is not None)
     return spends and not route.allow_anonymous

@@ -37,7 +37,10 @@ APP = LISTENER + "upstreams: {app: {servers: ['http://a:1']}}\n"
         ),
         ("routes:", "2:8: routes: expected a list, found nothing"),
         ("routes: {to: app}", "2:9: routes: expected a list, found a table"),
-        ("routes: [{}]", "2:10: routes[0].to: is missing; it is required"),
+        (
+            "routes: [{}]",
+            "2:10: routes[0]: expected exactly one of `to: UPSTREAM`, `redirect: {to: URL}` and `respond: {status: N}`",
+        ),
         ("models: {chat: {}}", "2:16: models.chat.path: is missing; it is required"),
         ("models: {thread: 3}", "2:18: models.thread: expected a table, found 3"),
         (
