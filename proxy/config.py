@@ -118,6 +118,7 @@ class Breaker(Table):
     open: Duration = 10.0  # first time; doubles to max_open while probes fail
     max_open: Duration = 300.0
     probes: Annotated[int, Field(ge=1, le=100)] = 1  # in flight while half-open
+    slow: Duration | None = 0.8  # mean time to the first byte above which it is degraded; None: never
 
 
 class StatusRange(NamedTuple):

@@ -40,6 +40,7 @@ PURE = [
     "proxy/fields.py",
     "proxy/gate.py",
     "proxy/gcra.py",
+    "proxy/guesses.py",
     "proxy/headers.py",
     "proxy/htpasswd.py",
     "proxy/keys.py",
@@ -49,6 +50,9 @@ PURE = [
     "proxy/templates.py",
     "proxy/route.py",
     "proxy/upstream/breaker.py",
+    "proxy/upstream/breaker_table.py",
+    "proxy/upstream/verdict.py",
+    "proxy/upstream/window.py",
     "proxy/upstream/pool.py",
     "proxy/upstream/retry.py",
 ]

@@ -8,10 +8,10 @@ its worker: the successor finds what its predecessor wrote.
 from __future__ import annotations
 
 from collections.abc import MutableSequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 #: One worker's numbers: a list, or doubles in shared memory.
-Row = MutableSequence[float] | memoryview
+Row: TypeAlias = "MutableSequence[float] | memoryview[float]"
 
 
 class Columns(Protocol):

@@ -1,59 +1,66 @@
-"""A circuit breaker per upstream. Pure: ``now`` is handed in.
+"""The circuit breaker of an upstream at work: permits, probes, orders. Theory and table: ``breaker_table``. Pure.
 
-Theory. A breaker spares an upstream that fails, and its clients the wait for another failure. **Closed**, every
-request passes and its end is counted in a sliding window; when the window holds enough requests and the failed share
-reaches the threshold, it trips. **Open**, every request is refused until the open time has passed; the next arrival
-finds it **half-open**: a few requests are probes, the rest is refused. A probe is a permit, not a state change: at most
-``probes`` are in flight, and no more than max(1, 5 % of the arrivals since half-open) are ever given, under any
-concurrency. As many good probes as ``probes`` close it; when more than 30 % of the finished ones failed, it opens
-again for twice the time, up to ``max_open``.
-
-Three rules keep it honest. Each permit carries the generation it was given in, and every transition begins a new one,
-so a late result never speaks for a state it did not see. A client that left says nothing about the upstream: its permit
-is given back uncounted. And half-open always ends: a probe that answers for hours (a stream) frees its place at its
-first byte; an answering or a good probe closes the breaker once half-open has lasted one open time, however few
-requests arrive; a probe that is never heard of again is given up after ``max_open``.
+Owns the state, a record that all workers share. What each worker counts stands in rows of their own (``window``). While
+all is well a request costs a look at the record's version, and no lock: one permit, the same for all, that counts into
+this worker's row. Only what may change the state enters the record's lock, looks again there, and publishes the whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
-from typing import NamedTuple
+from math import inf
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from proxy.config import Breaker as BreakerConfig
+from proxy.shared.columns import Columns, LocalColumns
+from proxy.shared.record import LocalRecord, Record
+from proxy.upstream.breaker_table import (
+    PROBE_FAILURES,
+    PROBE_SHARE,
+    SERVING,
+    TRANSITIONS,
+    Event,
+    State,
+    Sums,
+    judge,
+)
+from proxy.upstream.window import ROW_SIZE, Window
 
-PROBE_SHARE = 0.05  # of the arrivals since half-open
-PROBE_FAILURES = 0.30  # share of finished probes above which it opens again
-NUM_BUCKETS = 10  # the window's memory, whatever the traffic
-HALF_OPEN_RETRY_S = 1.0  # when to come back while a probe is under way
+HALF_OPEN_RETRY_S: Final = 1.0  # when to come back while a probe is under way
 
+# The record.
+_STATE: Final = 0
+_GENERATION: Final = 1
+_SINCE: Final = 2
+_CAUSE: Final = 3
+_OPEN_UNTIL: Final = 4
+_OPEN_S: Final = 5  # of the open state now or last; 0: it has served since
+_ARRIVALS: Final = 6  # these and the following: since half-open
+_GIVEN: Final = 7
+_ANSWERED: Final = 8  # probes that have freed their place and not ended
+_GOOD: Final = 9
+_BAD: Final = 10
+_PROBED_AT: Final = 11
+_FORCED: Final = 12
+_ORDERED: Final = 13  # the last order that was obeyed
+_REFUSALS: Final = 14  # running
+_CHANGES: Final = 15
+_LED_ENDED: Final = 16  # what the window held when it last refused or began to probe
+_LED_BAD: Final = 17
+RECORD_SIZE: Final = 18
 
-class State(Enum):
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half-open"
+T = TypeVar("T")
 
+_STATES: Final = tuple(State)
+_EVENTS: Final = tuple(Event)
 
-class Event(Enum):
-    TRIPPED = "too many failures"
-    WAITED = "the open time has passed"
-    PROBES_PASSED = "the probes passed"
-    PROBES_FAILED = "the probes failed"
-    PROBE_LOST = "a probe was never heard of again"
-    RESET = "reset"
-
-
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.CLOSED, Event.TRIPPED): State.OPEN,
-    (State.OPEN, Event.WAITED): State.HALF_OPEN,
-    (State.HALF_OPEN, Event.PROBES_PASSED): State.CLOSED,
-    (State.HALF_OPEN, Event.PROBES_FAILED): State.OPEN,
-    (State.HALF_OPEN, Event.PROBE_LOST): State.HALF_OPEN,
-    (State.CLOSED, Event.RESET): State.CLOSED,
-    (State.OPEN, Event.RESET): State.CLOSED,
-    (State.HALF_OPEN, Event.RESET): State.CLOSED,
+Order = Literal["open", "close", "reset"]
+_ORDERS: Final[dict[Order, Event]] = {
+    "open": Event.FORCED_OPEN,
+    "close": Event.FORCED_CLOSED,
+    "reset": Event.RESET,
 }
+_BY_ORDER: Final = tuple(_ORDERS.values())
 
 
 class Refused(NamedTuple):
@@ -62,146 +69,393 @@ class Refused(NamedTuple):
     retry_after_s: float
 
 
+class Change(NamedTuple):
+    """A transition, for the log, the metrics and whoever else wants to know. sums: of the window before it. open_s: for
+    how long it will refuse; inf: until another order."""
+
+    event: Event
+    before: State
+    after: State
+    sums: Sums
+    open_s: float
+
+
+class View(NamedTuple):
+    """The breaker at one moment, for people. since_s: for how long; inf: since it began. num_ended, num_failed: in the
+    window, or when it last tripped. next_probe_s: when a probe may go; inf: never by itself; None: everything goes."""
+
+    state: State
+    since_s: float
+    cause: Event | None
+    forced: bool
+    sums: Sums
+    num_ended: int
+    num_failed: int
+    probes_given: int
+    probes_held: int
+    probes_good: int
+    probes_bad: int
+    next_probe_s: float | None
+
+
 class Permit:
-    """One request's pass. ``settle`` exactly one time counts; more do nothing."""
+    """A request's pass while the breaker serves. ``settle`` exactly once: all requests of a generation share it."""
 
-    __slots__ = ("_breaker", "_generation", "_holds_slot", "_settled", "probe")
+    __slots__ = ("_breaker", "generation")
 
-    def __init__(self, breaker: Breaker, generation: int, probe: bool) -> None:
+    def __init__(self, breaker: Breaker, generation: float) -> None:
         self._breaker = breaker
-        self._generation = generation
+        self.generation = generation
+
+    @property
+    def probe(self) -> bool:
+        """Whether it is one of the few that half-open gives."""
+        return False
+
+    def answered(self, now: float, first_byte_s: float = 0.0) -> None:
+        """The first byte of the answer is there, after ``first_byte_s`` (0.0: not known). How it ends is still open."""
+        if first_byte_s:
+            self._breaker.first_byte(self.generation, first_byte_s, now)
+
+    def settle(self, ok: bool | None, now: float, refused: bool = False, retry_after_s: float = 0.0) -> None:
+        """The request has ended: True good, False the upstream failed, None neither. refused: the upstream takes no
+        more now (429: ok is None; 503: False). retry_after_s: when it wants to be asked again.
+
+        None and not refused counts as nothing at all: the client left, or it was never sent.
+        """
+        if ok and not refused:
+            self._breaker.good(self.generation, now)
+        elif refused or ok is not None:
+            self._breaker.harm(self.generation, ok is False, refused, retry_after_s, now)
+
+
+class Probe(Permit):
+    """A request's pass while the breaker is half-open. A second ``settle`` does nothing."""
+
+    __slots__ = ("_holds_place", "_settled")
+
+    def __init__(self, breaker: Breaker, generation: float) -> None:
+        super().__init__(breaker, generation)
+        self._holds_place = True
         self._settled = False
-        self._holds_slot = probe
-        self.probe = probe
 
-    def answered(self, now: float) -> None:
-        """The first byte of the answer is there: a probe's place goes to the next one. How it ends is still open."""
-        breaker = self._breaker
-        if self._holds_slot and self._generation == breaker.generation:
-            self._holds_slot = False
-            breaker.probes_in_flight -= 1
-            breaker.probes_answered += 1
+    @property
+    def probe(self) -> bool:
+        return True
 
-    def settle(self, ok: bool | None, now: float) -> None:
-        """The request has ended: True good, False the upstream failed, None not counted (the client left, or it was
-        never sent)."""
-        if self._settled:
-            return
-        self._settled = True
-        breaker = self._breaker
-        if self._generation != breaker.generation:
-            return
-        if not self.probe:
-            if ok is not None:
-                breaker.count(ok, now)
-            return
-        if self._holds_slot:
-            breaker.probes_in_flight -= 1
-        elif ok is None:
-            breaker.probes_answered -= 1
-        breaker.count_probe(ok, now)
+    def answered(self, now: float, first_byte_s: float = 0.0) -> None:
+        """Its place goes to the next one."""
+        if self._holds_place and not self._settled:
+            self._holds_place = False
+            self._breaker.probe_answered(self.generation, now)
+
+    def settle(self, ok: bool | None, now: float, refused: bool = False, retry_after_s: float = 0.0) -> None:
+        """As of any permit; a refusal (429) gives the probe back, as if it had not been given."""
+        if not self._settled:
+            self._settled = True
+            self._breaker.probe_ended(self.generation, self._holds_place, ok, retry_after_s, now)
+
+
+def _ignore(_change: Change) -> None:
+    pass
 
 
 class Breaker:
-    """The state of one upstream's breaker. ``config`` may be replaced by a reload at any time.
+    """One worker's end of an upstream's breaker.
 
-    changed: called with (event, state before, state after) on every transition.
+    changed: called after every transition that this worker made; each is told once in the box. record, columns: shared
+    with the other workers; None: this one is alone. owner: tells this process from those before it, not 0.
     """
 
-    def __init__(self, config: BreakerConfig, changed: Callable[[Event, State, State], None] | None = None) -> None:
-        self.config = config
-        self.changed = changed
-        self.state = State.CLOSED
-        self.generation = 0
-        self.open_until = 0.0
-        self._open_s = 0.0  # of the open state now or last; 0.0: closed since it began well
-        self._window = [[-1, 0, 0] for _ in range(NUM_BUCKETS)]  # [tick, good, bad]
-        self._half_open_at = self._probed_at = 0.0
-        self._arrivals = self._probes_given = self._probes_good = self._probes_bad = 0
-        self.probes_in_flight = self.probes_answered = 0
+    __slots__ = ("_changed", "_config", "_pass", "_record", "_refuses", "_seen", "_state", "_untold", "_values",
+                 "_window")  # fmt: skip
+
+    def __init__(
+        self,
+        config: BreakerConfig,
+        changed: Callable[[Change], None] | None = None,
+        record: Record | None = None,
+        columns: Columns | None = None,
+        owner: float = 1.0,
+    ) -> None:
+        self._config = config
+        self._changed = changed or _ignore
+        self._record: Record = record if record is not None else LocalRecord(RECORD_SIZE)
+        self._window = Window(columns if columns is not None else LocalColumns(ROW_SIZE), config, owner)
+        self._pass = Permit(self, self._window.generation)
+        self._untold: list[Change] = []
+        self._seen = -1  # the version of what follows
+        self._values: list[float] = []
+        self._state = State.CLOSED
+        self._refuses = False  # the upstream's last words were refusals
+        self._look()
+
+    @property
+    def state(self) -> State:
+        """As it is now for the whole box."""
+        self._look()
+        return self._state
+
+    def use(self, config: BreakerConfig) -> None:
+        """Decide by this table from now on; the state stays as it is."""
+        self._config = config
+        self._window.resize(config)
+
+    # What requests ask and tell.
 
     def admit(self, now: float) -> Permit | Refused:
         """A permit, which must be settled, or a refusal. A waited-out open state turns half-open here."""
-        if self.state is State.CLOSED:
-            return Permit(self, self.generation, False)
-        if self.state is State.OPEN:
-            if now < self.open_until:
-                return Refused(self.open_until - now)
-            self._go(Event.WAITED, now)
-        elif (self.probes_answered or self._probes_good) and now - self._half_open_at >= self.config.open:
-            self._go(Event.PROBES_PASSED, now)
-            return Permit(self, self.generation, False)
-        elif self.probes_in_flight and now - self._probed_at >= self.config.max_open:
-            self._go(Event.PROBE_LOST, now)
-        self._arrivals += 1
-        allowed = max(1.0, PROBE_SHARE * self._arrivals)
-        if self.probes_in_flight >= self.config.probes or self._probes_given + 1 > allowed:
-            return Refused(HALF_OPEN_RETRY_S)
-        self._probes_given += 1
-        self.probes_in_flight += 1
-        self._probed_at = now
-        return Permit(self, self.generation, True)
+        if self._record.version() != self._seen:
+            self._look()
+        state = self._state
+        if state is State.HALF_OPEN or (state is State.OPEN and now >= self._values[_OPEN_UNTIL]):
+            return self._change(self._admit, now)
+        if state is State.OPEN:
+            return self._refused(now)
+        return self._pass
 
-    def count(self, ok: bool, now: float) -> None:
-        """Count the end of a request that was let through while closed."""
-        width = self.config.window / NUM_BUCKETS
-        tick = int(now / width)
-        bucket = self._window[tick % NUM_BUCKETS]
-        if bucket[0] != tick:
-            bucket[:] = (tick, 0, 0)
-        bucket[1 if ok else 2] += 1
-        if not ok:
-            good, bad = self._sums(tick)
-            if good + bad >= self.config.min_requests and bad >= self.config.failures * (good + bad):
-                self._go(Event.TRIPPED, now)
+    def good(self, generation: float, now: float) -> None:
+        """Of a permit: a request has ended well."""
+        if self._record.version() != self._seen:
+            self._look()
+        if generation == self._window.generation:
+            began = self._window.good(now)
+            if self._refuses:
+                self._change(_forget_refusals, now)
+            if began:
+                self._judge(False, now)
 
-    def count_probe(self, ok: bool | None, now: float) -> None:
-        """Count the end of a probe. One whose client left is as if it had never been given."""
-        if ok is None:
-            self._probes_given -= 1
+    def harm(self, generation: float, failed: bool, refused: bool, retry_after_s: float, now: float) -> None:
+        """Of a permit: the upstream has failed, or refused, or both."""
+        self._look()
+        if generation != self._window.generation:
             return
-        if ok:
-            self._probes_good += 1
-        else:
-            self._probes_bad += 1
-        if self._probes_bad > PROBE_FAILURES * (self._probes_good + self._probes_bad):
-            self._go(Event.PROBES_FAILED, now)
-        elif self._probes_good >= self.config.probes:
-            self._go(Event.PROBES_PASSED, now)
+        self._window.harm(failed, refused, now)
+        if failed and retry_after_s:
+            self._window.spare(now + retry_after_s)
+        if refused:
+            self._change(_count_refusal, now)
+        elif self._refuses:
+            self._change(_forget_refusals, now)
+        self._judge(True, now)
+
+    def first_byte(self, generation: float, first_byte_s: float, now: float) -> None:
+        """Of a permit: an answer has begun."""
+        if self._record.version() != self._seen:
+            self._look()
+        if generation == self._window.generation:
+            self._window.answered(first_byte_s, now)
+            slow = self._config.slow
+            if slow is not None and first_byte_s > slow and self._state is not State.DEGRADED:
+                self._judge(False, now)
+
+    def probe_answered(self, generation: float, now: float) -> None:
+        """Of a probe: its place is free."""
+
+        def free(values: list[float], now: float) -> None:
+            if generation == values[_GENERATION]:
+                self._window.hold(-1.0)
+                values[_ANSWERED] += 1.0
+
+        self._change(free, now)
+
+    def probe_ended(
+        self, generation: float, holds_place: bool, ok: bool | None, retry_after_s: float, now: float
+    ) -> None:
+        """Of a probe: it has ended; None: as if it had never been given."""
+
+        def end(values: list[float], now: float) -> None:
+            if generation == values[_GENERATION]:
+                if holds_place:
+                    self._window.hold(-1.0)
+                else:
+                    values[_ANSWERED] -= 1.0
+                if ok is False and retry_after_s:
+                    self._window.spare(now + retry_after_s)
+                self._count_probe(values, ok, now)
+
+        self._change(end, now)
+
+    # What an operator, a supervisor and a sweep want.
+
+    def order(self, order: Order, now: float, for_s: float = inf, number: float = 0.0) -> None:
+        """Do what an operator wants: ``open`` for a time, ``close`` until a reset, ``reset``: forget everything.
+
+        number: an order that every worker is given has one, higher than the last, and is obeyed once.
+        """
+
+        def obey(values: list[float], now: float) -> None:
+            if not number or values[_ORDERED] < number:
+                values[_ORDERED] = max(number, values[_ORDERED])
+                self._go(values, _ORDERS[order], now, for_s)
+
+        self._change(obey, now)
 
     def reset(self, now: float) -> None:
-        """Forget everything: closed, with an empty window."""
-        self._go(Event.RESET, now)
+        """The upstream is a new one: forget everything but an operator's order."""
 
-    def counts(self, now: float) -> tuple[int, int]:
-        """(good, bad) ends within the window."""
-        return self._sums(int(now / (self.config.window / NUM_BUCKETS)))
+        def forget(values: list[float], now: float) -> None:
+            if not values[_FORCED]:
+                self._go(values, Event.RESET, now)
 
-    def _sums(self, tick: int) -> tuple[int, int]:
-        oldest = tick - NUM_BUCKETS
-        good = bad = 0
-        for at, num_good, num_bad in self._window:
-            if oldest < at <= tick:
-                good += num_good
-                bad += num_bad
-        return good, bad
+        self._change(forget, now)
 
-    def _go(self, event: Event, now: float) -> None:
-        before = self.state
-        self.state = TRANSITIONS[before, event]
-        self.generation += 1
-        if self.state is State.OPEN:
-            doubled = 2 * self._open_s if event is Event.PROBES_FAILED else self.config.open
-            self._open_s = min(doubled, max(self.config.max_open, self.config.open))
-            self.open_until = now + self._open_s
-        elif self.state is State.HALF_OPEN:
-            self._enter_half_open(now)
-        else:
-            self._window = [[-1, 0, 0] for _ in range(NUM_BUCKETS)]
-        if self.changed is not None:
-            self.changed(event, before, self.state)
+    def look(self, now: float) -> None:
+        """Judge the window although no request ends: what has made it warn may be over."""
+        self._look()
+        if self._state is State.WARNING or self._state is State.DEGRADED:
+            self._judge(False, now)
 
-    def _enter_half_open(self, now: float) -> None:
-        self._half_open_at = self._probed_at = now
-        self._arrivals = self._probes_given = self._probes_good = self._probes_bad = 0
-        self.probes_in_flight = self.probes_answered = 0
+    def view(self, now: float) -> View:
+        """What a person wants to know of it."""
+        self._look()
+        values, state, sums = self._values, self._state, self._window.sums(now)
+        serves, has_changed = state in SERVING, values[_CHANGES] > 0
+        next_probe_s = None if serves else max(0.0, values[_OPEN_UNTIL] - now) if state is State.OPEN else 0.0
+        return View(
+            state,
+            now - values[_SINCE] if has_changed else inf,
+            _EVENTS[int(values[_CAUSE])] if has_changed else None,
+            values[_FORCED] > 0,
+            sums,
+            int(sums.good + sums.bad if serves else values[_LED_ENDED]),
+            int(sums.bad if serves else values[_LED_BAD]),
+            int(values[_GIVEN]),
+            int(self._window.held()),
+            int(values[_GOOD]),
+            int(values[_BAD]),
+            next_probe_s,
+        )
+
+    # Within the lock.
+
+    def _change(self, decide: Callable[[list[float], float], T], now: float) -> T:
+        record = self._record
+        values = record.begin()
+        try:
+            self._adopt(values)
+            decided = decide(values, now)
+        except BaseException:
+            record.cancel()
+            raise
+        record.commit(values)
+        self._look()
+        if self._untold:
+            untold, self._untold = self._untold, []
+            for change in untold:
+                self._changed(change)
+        return decided
+
+    def _admit(self, values: list[float], now: float) -> Permit | Refused:
+        config, window = self._config, self._window
+        if self._state is State.OPEN:
+            if now < values[_OPEN_UNTIL]:
+                return self._refused(now)
+            self._go(values, Event.WAITED, now)
+        elif self._state is State.HALF_OPEN:
+            if (values[_ANSWERED] or values[_GOOD]) and now - values[_SINCE] >= config.open:
+                self._go(values, Event.PROBES_PASSED, now)
+            elif window.held() and now - values[_PROBED_AT] >= config.max_open:
+                self._go(values, Event.PROBE_LOST, now)
+        if self._state is not State.HALF_OPEN:
+            return self._pass
+        values[_ARRIVALS] += 1.0
+        allowed = max(1.0, PROBE_SHARE * values[_ARRIVALS])
+        if values[_GIVEN] + 1.0 > allowed or window.held() >= config.probes:
+            return Refused(HALF_OPEN_RETRY_S)
+        values[_GIVEN] += 1.0
+        values[_PROBED_AT] = now
+        window.hold(1.0)
+        return Probe(self, values[_GENERATION])
+
+    def _count_probe(self, values: list[float], ok: bool | None, now: float) -> None:
+        if ok is None:
+            values[_GIVEN] -= 1.0
+            return
+        values[_GOOD if ok else _BAD] += 1.0
+        if values[_BAD] > PROBE_FAILURES * (values[_GOOD] + values[_BAD]):
+            self._go(values, Event.PROBES_FAILED, now)
+        elif values[_GOOD] >= self._config.probes:
+            self._go(values, Event.PROBES_PASSED, now)
+
+    def _judge(self, harmed: bool, now: float) -> None:
+        """Ask the window what it says; if anything, ask again within the lock, where it counts."""
+
+        def again(values: list[float], now: float) -> None:
+            event = self._judgement(harmed, now)
+            if event is not None:
+                self._go(values, event, now)
+
+        if self._judgement(harmed, now) is not None:
+            self._change(again, now)
+
+    def _judgement(self, harmed: bool, now: float) -> Event | None:
+        values = self._values
+        if values[_FORCED] or self._state not in SERVING:
+            return None
+        return judge(self._state, self._window.sums(now), values[_REFUSALS], self._config, harmed=harmed)
+
+    def _go(self, values: list[float], event: Event, now: float, for_s: float = inf) -> None:
+        before, was_forced, sums = self._state, values[_FORCED], self._window.sums(now)
+        after = TRANSITIONS[before, event]
+        open_s = 0.0
+        if after is State.OPEN:
+            open_s = for_s if event is Event.FORCED_OPEN else self._open_s(values, now)
+            values[_OPEN_S] = 0.0 if event is Event.FORCED_OPEN else min(open_s, self._longest_s)
+            values[_OPEN_UNTIL] = now + open_s
+        elif after is State.HALF_OPEN:
+            for at in (_ARRIVALS, _GIVEN, _ANSWERED, _GOOD, _BAD):
+                values[at] = 0.0
+            values[_PROBED_AT] = now
+        elif after is State.CLOSED:
+            values[_OPEN_S] = 0.0
+        if before in SERVING and after not in SERVING:
+            values[_LED_ENDED], values[_LED_BAD] = sums.good + sums.bad, sums.bad
+        if before not in SERVING or after not in SERVING or event in _BY_ORDER:
+            values[_GENERATION] += 1.0
+            values[_REFUSALS] = 0.0
+        values[_STATE] = float(_STATES.index(after))
+        values[_CAUSE] = float(_EVENTS.index(event))
+        values[_FORCED] = float(event is Event.FORCED_OPEN or event is Event.FORCED_CLOSED)
+        values[_SINCE] = now
+        values[_CHANGES] += 1.0
+        self._adopt(values)
+        if event is not Event.RESET or before is not after or was_forced:
+            self._untold.append(Change(event, before, after, sums, open_s))
+
+    @property
+    def _longest_s(self) -> float:
+        return max(self._config.max_open, self._config.open)
+
+    def _open_s(self, values: list[float], now: float) -> float:
+        """Twice the time before it while probes fail, and not before the upstream wants to be asked again."""
+        open_s = max(self._config.open, 2.0 * values[_OPEN_S])
+        return min(max(open_s, self._window.spared_until() - now), self._longest_s)
+
+    # What is known of the record.
+
+    def _look(self) -> None:
+        version = self._record.version()  # before the values: these may be newer, and are looked at again
+        if version != self._seen:
+            self._adopt(self._record.load())
+            self._seen = version
+
+    def _adopt(self, values: list[float]) -> None:
+        self._values = values
+        self._state = _STATES[int(values[_STATE])]
+        self._refuses = values[_REFUSALS] > 0
+        if values[_GENERATION] != self._window.generation:
+            self._window.begin(values[_GENERATION])
+            self._pass = Permit(self, values[_GENERATION])
+
+    def _refused(self, now: float) -> Refused:
+        wait_s = self._values[_OPEN_UNTIL] - now
+        return Refused(wait_s if wait_s < inf else self._config.open)
+
+
+def _count_refusal(values: list[float], _now: float) -> None:
+    values[_REFUSALS] += 1.0
+
+
+def _forget_refusals(values: list[float], _now: float) -> None:
+    values[_REFUSALS] = 0.0
