@@ -24,6 +24,7 @@ from proxy.policy import PolicyEnv, PolicySet, States, build_chain
 from proxy.route import Route, Router
 from proxy.tls import server_context
 from proxy.upstream.breaker import Event, State
+from proxy.upstream.servers import ServerEnv
 from proxy.upstream.upstream import Upstream, build_engine, build_upstream
 
 _ids = random.Random(os.urandom(32))  # noqa: S311 - nothing depends on their not being guessed
@@ -122,17 +123,18 @@ class _Build:
 
     def upstreams(self) -> dict[str, Upstream]:
         config = self._config
+        env = ServerEnv(self.states, self._cells)
         built: dict[str, Upstream] = {}
         for name, table in config.upstreams.items():
             try:
                 built[name] = build_upstream(
-                    name, table, config.defaults, self._materials, self.states, self._breaker_counter(name)
+                    name, table, config.defaults, self._materials, env, self._breaker_counter(name)
                 )
             except (ValueError, KeyError) as error:
                 self.problems.append(f"upstreams.{name}: {error}")
         if config.engine_socket is not None:
             changed = self._breaker_counter(ENGINE)
-            built[ENGINE] = build_engine(config.engine_socket, config.defaults, self.states, changed)
+            built[ENGINE] = build_engine(config.engine_socket, config.defaults, env, changed)
         return built
 
     def routes(self) -> list[Route]:

@@ -25,6 +25,8 @@ from proxy.log_writer import LineWriter
 from proxy.metrics import WorkerMetrics
 from proxy.relay import Relay
 from proxy.upstream.connections import Server
+from proxy.upstream.prober import Prober
+from proxy.upstream.resolver import Resolver
 
 __all__ = ["BuildError", "ProxyWorker", "Snapshot"]
 
@@ -85,6 +87,8 @@ class ProxyWorker:
             snapshot.upstreams[ENGINE].engine.down = self._engine_down
         snapshot.states.seal()
         self._sockets = dict(snapshot.sockets)
+        for watcher in _watchers(snapshot):
+            watcher.start()
         for address, plan in snapshot.listeners.items():
             await self._listen(address, plan)
         for address in self._listening.keys() - snapshot.listeners.keys():
@@ -94,6 +98,10 @@ class ProxyWorker:
         if before is not None:
             for server in _servers(before) - _servers(snapshot):
                 server.close()
+            for watcher in _watchers(before) - _watchers(snapshot):
+                watcher.close()
+        for server in _servers(snapshot):
+            server.start()
         if self._sweep_handle is None:
             _calm_collector()
             self._schedule_sweep()
@@ -175,6 +183,8 @@ class ProxyWorker:
             self._sweep_handle.cancel()
         for server in _servers(self._snapshot) if self._snapshot is not None else ():
             server.close()
+        for watcher in _watchers(self._snapshot) if self._snapshot is not None else ():
+            watcher.close()
         await self._log.close()
         return not left
 
@@ -189,13 +199,9 @@ class ProxyWorker:
             "upstreams": {
                 name: {
                     "breaker": upstream.breaker.state.value,
+                    "panic": upstream.pool.panic,
                     "servers": {
-                        server.state.name: {
-                            "in_flight": server.state.in_flight,
-                            "idle": server.num_idle,
-                            "ejected": server.state.ejected_until > now,
-                        }
-                        for server in upstream.servers
+                        server.state.name: server.statistics(now) for server in upstream.servers
                     },
                 }
                 for name, upstream in upstreams.items()
@@ -240,3 +246,7 @@ def _calm_collector() -> None:
 
 def _servers(snapshot: Snapshot) -> set[Server]:
     return {server for upstream in snapshot.upstreams.values() for server in upstream.servers}
+
+
+def _watchers(snapshot: Snapshot) -> set[Prober | Resolver]:
+    return {watcher for upstream in snapshot.upstreams.values() for watcher in upstream.watchers}

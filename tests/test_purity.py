@@ -47,14 +47,19 @@ PURE = [
     "proxy/paths.py",
     "proxy/patterns.py",
     "proxy/rewrite.py",
-    "proxy/templates.py",
     "proxy/route.py",
+    "proxy/templates.py",
+    "proxy/upstream/addresses.py",
+    "proxy/upstream/balance.py",
+    "proxy/upstream/balance_hash.py",
     "proxy/upstream/breaker.py",
     "proxy/upstream/breaker_table.py",
-    "proxy/upstream/verdict.py",
-    "proxy/upstream/window.py",
+    "proxy/upstream/health.py",
     "proxy/upstream/pool.py",
     "proxy/upstream/retry.py",
+    "proxy/upstream/state.py",
+    "proxy/upstream/verdict.py",
+    "proxy/upstream/window.py",
 ]
 POLICIES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "proxy" / "policy").glob("*.py"))
 STRANGERS = {"proxy": {"appliance", "engine"}, "engine": {"appliance", "proxy"}}

@@ -1,69 +1,88 @@
-"""Which server of an upstream takes the next request, and which is left out for a while. Pure.
+"""Which server of an upstream takes the next request: who may be asked, and the policy that picks one of them. Pure.
 
-Owns least requests (the fewest in flight, ties by a drawn number) and passive health: a server with ``fails`` failures
-running is ejected for ``eject`` seconds. At most half of the servers are ever left out: when more should be, those that
-would return first serve on, because a pool that ejects itself to death is worse than a bad server.
+Who may be asked: a server that is up and not ejected. When more than half would be left out, all are used (panic):
+what fails everywhere is more likely the check or the way there, and the last servers shall not be crushed by the load
+of all. A request is not sent again to a server that failed it, nor to one whose bounds are reached, while there is
+another; and a server that is left out is better than none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
+from typing import TYPE_CHECKING
 
-from proxy.config import PassiveHealth
+from proxy.upstream.balance import Member, Picks, pick_least
+from proxy.upstream.state import ServerState
 
+if TYPE_CHECKING:
+    from proxy.exchange import Exchange
 
-class ServerState:
-    """One server's live numbers. name: as configured. They outlive a reload by name."""
+__all__ = ["Pool", "ServerState", "choose"]
 
-    __slots__ = ("ejected_until", "fails_running", "health", "in_flight", "name", "num_ejections")
-
-    def __init__(self, name: str, health: PassiveHealth) -> None:
-        self.name = name
-        self.health = health
-        self.in_flight = 0
-        self.fails_running = 0
-        self.ejected_until = 0.0
-        self.num_ejections = 0
-
-    def started(self) -> None:
-        """A request goes to this server; ``finished`` must follow."""
-        self.in_flight += 1
-
-    def finished(self, ok: bool | None, now: float) -> None:
-        """A request to this server ended: True good, False it failed, None it says nothing (the client left).
-
-        Failures keep counting through an ejection, so that one more after it ejects again.
-        """
-        self.in_flight -= 1
-        if ok:
-            self.fails_running = 0
-            self.ejected_until = 0.0
-        elif ok is not None:
-            self.fails_running += 1
-            if self.fails_running >= self.health.fails and now >= self.ejected_until:
-                self.ejected_until = now + self.health.eject
-                self.num_ejections += 1
-
-    def reset(self) -> None:
-        """Forget failures and ejection; what is in flight stays counted."""
-        self.fails_running = 0
-        self.ejected_until = 0.0
+VIEW_S = 0.005  # how long ago another worker's ejection may have been
 
 
-def choose(servers: Sequence[ServerState], now: float, draw: float, tried: Container[str] = ()) -> ServerState | None:
-    """The server for the next request, or None if all of them were tried.
+class Pool:
+    """The servers of one upstream in one snapshot. members: those that take requests, at least one. panicked: told when
+    panic begins (True) and ends."""
 
-    draw: a random number in [0, 1) that breaks ties. tried: names of servers that failed this request already.
-    """
-    if len(servers) == 1:
-        return None if servers[0].name in tried else servers[0]
-    ejected = sorted((s for s in servers if s.ejected_until > now), key=lambda s: s.ejected_until, reverse=True)
-    left_out = set(map(id, ejected[: len(servers) // 2]))
-    untried = [s for s in servers if s.name not in tried]
-    # An ejected server beats none at all: the others have failed this very request.
-    candidates = [s for s in untried if id(s) not in left_out] or untried
-    if not candidates:
+    __slots__ = ("_count", "_panicked", "_picks", "_until", "_usable", "members", "panic")
+
+    def __init__(self, members: Sequence[Member], picks: Picks, panicked: Callable[[bool], None] | None = None) -> None:
+        self.members = tuple(members)
+        self.panic = False
+        self._picks = picks
+        self._panicked = panicked
+        self._usable: tuple[Member, ...] = self.members
+        self._until = 0.0
+        self._count = -1
+
+    def choose(self, x: Exchange | None, now: float, draw: float, tried: Container[str] = ()) -> Member:
+        """The server for the next request. draw: a random number in [0, 1). tried: names of servers that failed it."""
+        members = self.members
+        if len(members) == 1:
+            return members[0]
+        if now >= self._until or members[0].state.changes != self._count:
+            self._look(now)
+        picked = self._picks(self._usable, x, draw)
+        if picked.state.full or picked.state.name in tried:
+            return self._picks(self._others(tried), x, draw)
+        return picked
+
+    def _look(self, now: float) -> None:
+        """See who may be asked, for a moment: an ejection may end, or another worker may know of one."""
+        usable: list[Member] = []
+        until = now + VIEW_S
+        for member in self.members:
+            ejected_until = member.state.ejected_until
+            if ejected_until > now:
+                until = min(until, ejected_until)
+            elif member.state.up:
+                usable.append(member)
+        self._until = until
+        self._count = self.members[0].state.changes
+        panic = 2 * len(usable) < len(self.members)
+        self._usable = self.members if panic else tuple(usable)
+        if panic is not self.panic:
+            self.panic = panic
+            if self._panicked is not None:
+                self._panicked(panic)
+
+    def _others(self, tried: Container[str]) -> Sequence[Member]:
+        untried = [member for member in self._usable if member.state.name not in tried]
+        if not untried:
+            # A server that is left out beats none at all: the others have failed this very request.
+            untried = [member for member in self.members if member.state.name not in tried]
+        candidates = untried or self.members
+        return [member for member in candidates if not member.state.full] or candidates
+
+
+def choose(states: Sequence[ServerState], now: float, draw: float, tried: Container[str] = ()) -> ServerState | None:
+    """The server for the next request by least requests, or None if all of them were tried."""
+    if all(state.name in tried for state in states):
         return None
-    fewest = min(s.in_flight for s in candidates)
-    idlest = [s for s in candidates if s.in_flight == fewest]
-    return idlest[int(draw * len(idlest))]
+    return (
+        Pool([Member(index, state, 1) for index, state in enumerate(states)], pick_least)
+        .choose(None, now, draw, tried)
+        .state
+    )

@@ -7,26 +7,27 @@ the same. ``down`` is set for the local engine while the supervisor knows that i
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Container
 from dataclasses import dataclass
 
-from proxy.config import Breaker as BreakerConfig
-from proxy.config import Defaults, Materials, PassiveHealth, Retry, Timeouts
+from proxy.config import Defaults, Health, Materials, Retry, Timeouts
 from proxy.config import Upstream as UpstreamConfig
 from proxy.config_routes import ENGINE
-from proxy.policy import States
+from proxy.exchange import Exchange
 from proxy.tls import upstream_context
-from proxy.upstream.breaker import Breaker, Event, State
-from proxy.upstream.connections import Address, Server, parse_address
-from proxy.upstream.pool import ServerState
+from proxy.upstream.breaker import Breaker
+from proxy.upstream.connections import Address, Server
+from proxy.upstream.pool import Pool
+from proxy.upstream.prober import Prober
+from proxy.upstream.resolver import Resolver
 from proxy.upstream.retry import RetryBudget
+from proxy.upstream.servers import ServerEnv, build_pool, build_prober, build_server
+from proxy.upstream.state import ServerState
 
 ENGINE_RETRY_AFTER_S = 5.0  # it serves again within this time after a crash
 #: The least time for the engine's first byte: an answer that is not streamed comes whole when it is done, and an engine
 #: that is dead or hangs is found by its heartbeats.
 ENGINE_FIRST_BYTE_S = 600.0
-
-Changed = Callable[[Event, State, State], None]
 
 
 class EngineState:
@@ -38,7 +39,8 @@ class EngineState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Upstream:
-    """authorization: the field value that replaces the client's, or None."""
+    """authorization: the field value that replaces the client's, or None. watchers: what runs beside the traffic, while
+    this is in the snapshot in use; each can be started and closed."""
 
     name: str
     is_local: bool
@@ -49,7 +51,14 @@ class Upstream:
     timeouts: Timeouts
     retry: Retry
     engine: EngineState
+    pool: Pool
+    watchers: tuple[Prober | Resolver, ...] = ()
     authorization: bytes | None = None
+
+    def choose(self, x: Exchange, now: float, draw: float, tried: Container[str] = ()) -> Server | None:
+        """The server for the next request, or None: none may take it. draw: a random number in [0, 1). tried: the names
+        of servers that failed it, which are asked again only when there is no other."""
+        return self.servers[self.pool.choose(x, now, draw, tried).index]
 
     def server(self, state: ServerState) -> Server:
         """The server whose state the pool chose."""
@@ -57,36 +66,46 @@ class Upstream:
 
 
 def build_upstream(
-    name: str, config: UpstreamConfig, defaults: Defaults, materials: Materials, states: States, changed: Changed
+    name: str, config: UpstreamConfig, defaults: Defaults, materials: Materials, env: ServerEnv, breaker: Breaker
 ) -> Upstream:
     """An upstream from its configuration. Raises ValueError naming what cannot be used."""
+    states = env.states
     tls = _tls(config, materials)
-    servers = tuple(_server(name, each.url, config, tls, materials, states) for each in config.servers)
+    servers = tuple(build_server(name, each.url, config, tls, materials, env) for each in config.servers)
     authorization = None
     if config.key is not None:
         authorization = b"Bearer " + materials[f"secret:{config.key.secret}"].strip()
+    probers = tuple(build_prober(name, server, config.health, authorization, env) for server in servers)
     return Upstream(
         name,
         False,
         servers,
         tuple(server.state for server in servers),
-        states.get(("breaker", name, config.breaker), lambda: Breaker(config.breaker, changed)),
+        breaker,
         states.get(("retries", name), RetryBudget),
         config.timeouts or defaults.timeouts,
         config.retry or defaults.retry,
         EngineState(),
+        build_pool(name, servers, config, env),
+        tuple(each for each in (*(server.resolver for server in servers), *probers) if each is not None),
         authorization,
     )
 
 
-def build_engine(socket_path: str, defaults: Defaults, states: States, changed: Changed) -> Upstream:
-    """The local engine as an upstream. It has one server, so nothing is ejected, and its breaker has the defaults."""
-    health = PassiveHealth()
+def build_engine(socket_path: str, defaults: Defaults, env: ServerEnv, breaker: Breaker) -> Upstream:
+    """The local engine as an upstream. It has one server, so nothing is ejected."""
+    states = env.states
     server = states.get(
         ("server", ENGINE, socket_path),
-        lambda: Server(Address(path=socket_path), None, ServerState(ENGINE, health), max_idle=100, keep_alive_s=30.0),
+        lambda: Server(
+            Address(path=socket_path),
+            None,
+            ServerState(ENGINE, Health()),
+            max_idle=100,
+            keep_alive_s=30.0,
+            metrics=env.metrics_of(ENGINE, ENGINE),
+        ),
     )
-    breaker = BreakerConfig()
     patience_s = max(defaults.timeouts.first_byte, ENGINE_FIRST_BYTE_S)
     timeouts = defaults.timeouts.model_copy(update={"first_byte": patience_s})
     return Upstream(
@@ -94,11 +113,12 @@ def build_engine(socket_path: str, defaults: Defaults, states: States, changed: 
         True,
         (server,),
         (server.state,),
-        states.get(("breaker", ENGINE, breaker), lambda: Breaker(breaker, changed)),
+        breaker,
         states.get(("retries", ENGINE), RetryBudget),
         timeouts,
         defaults.retry,
         states.get(("engine state",), EngineState),
+        build_pool(ENGINE, (server,), None, env),
     )
 
 
@@ -106,23 +126,3 @@ def _tls(config: UpstreamConfig, materials: Materials) -> ssl.SSLContext | None:
     if not any(each.url.startswith("https://") for each in config.servers):
         return None
     return upstream_context(config.tls, materials)
-
-
-def _server(
-    name: str, text: str, config: UpstreamConfig, tls: ssl.SSLContext | None, materials: Materials, states: States
-) -> Server:
-    address, uses_tls = parse_address(text, config.tls.server_name)
-    state = states.get(("server state", name, text, config.health), lambda: ServerState(text, config.health))
-    made_from = (config.connections, config.keep_alive)
-    if uses_tls:
-        made_from += (config.tls, materials.get(config.tls.ca or ""))  # type: ignore[assignment]
-    return states.get(
-        ("server", name, text, state.health, made_from),
-        lambda: Server(
-            address,
-            tls if uses_tls else None,
-            state,
-            max_idle=config.connections,
-            keep_alive_s=config.keep_alive,
-        ),
-    )

@@ -1,92 +1,167 @@
-"""Which server is chosen, and who is left out."""
+"""Which servers may take a request: ejection, checks, panic, bounds, and what was tried already."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container
 
 import pytest
 
-from proxy.config import PassiveHealth
-from proxy.upstream.pool import ServerState, choose
-
-HEALTH = PassiveHealth.model_validate({"fails": 3, "eject": "10s"})
+from proxy.config import Health
+from proxy.shared.record import LocalRecord
+from proxy.upstream.balance import Member, pick_least
+from proxy.upstream.pool import VIEW_S, Pool, choose
+from proxy.upstream.state import RECORD_SIZE, Changes, ServerState
 
 
 def servers(count: int) -> list[ServerState]:
-    return [ServerState(f"http://s{i}", HEALTH) for i in range(count)]
+    changes = Changes()
+    return [ServerState(f"s{i}", Health(fails=3, eject="10s"), None, changes) for i in range(count)]
 
 
-def fail(server: ServerState, times: int, now: float = 0.0) -> None:
+def pool_of(states: list[ServerState], panics: list[bool] | None = None) -> Pool:
+    told = (panics if panics is not None else []).append
+    return Pool([Member(i, state, 1) for i, state in enumerate(states)], pick_least, told)
+
+
+def fail(state: ServerState, times: int, now: float = 0.0) -> None:
     for _ in range(times):
-        server.started()
-        server.finished(False, now)
+        state.started()
+        state.finished(False, now)
 
 
-def names(pool: Sequence[ServerState], now: float = 0.0, tried: Sequence[str] = ()) -> set[str]:
-    chosen = (choose(pool, now, draw / 16, tried) for draw in range(16))
-    return {server.name[-1] for server in chosen if server is not None}
-
-
-def test_the_fewest_in_flight_wins_and_ties_are_drawn() -> None:
-    pool = servers(3)
-    pool[0].started()
-    assert names(pool) == {"1", "2"}
-    pool[1].started()
-    pool[2].started()
-    pool[2].started()
-    assert names(pool) == {"0", "1"}
+def chosen(pool: Pool, now: float = 0.0, tried: Container[str] = ()) -> set[int]:
+    return {pool.choose(None, now, draw / 64, tried).index for draw in range(64)}
 
 
 def test_failures_running_eject_and_a_success_in_between_does_not() -> None:
-    pool = servers(2)
-    fail(pool[0], 2)
-    pool[0].started()
-    pool[0].finished(True, 0.0)
-    fail(pool[0], 2)
-    assert names(pool) == {"0", "1"}
-    fail(pool[0], 1)
-    assert names(pool) == {"1"}
-    assert names(pool, now=10.0) == {"0", "1"}
+    states = servers(2)
+    pool = pool_of(states)
+    fail(states[0], 2)
+    states[0].started()
+    states[0].finished(True, 0.0)
+    fail(states[0], 2)
+    assert chosen(pool) == {0, 1}
+    fail(states[0], 1)
+    assert chosen(pool) == {1}
+    assert chosen(pool, now=9.9) == {1}
+    assert chosen(pool, now=10.0) == {0, 1}
 
 
 def test_one_failure_after_the_ejection_ejects_again() -> None:
-    pool = servers(2)
-    fail(pool[0], 3)
-    fail(pool[0], 1, now=10.0)
-    assert names(pool, now=19.9) == {"1"}
-    assert pool[0].num_ejections == 2
+    states = servers(2)
+    fail(states[0], 3)
+    fail(states[0], 1, now=10.0)
+    assert chosen(pool_of(states), now=19.9) == {1}
+    assert states[0].num_ejections == 2
 
 
 def test_a_client_that_left_says_nothing() -> None:
-    pool = servers(2)
-    fail(pool[0], 2)
-    pool[0].started()
-    pool[0].finished(None, 0.0)
-    assert (pool[0].in_flight, pool[0].fails_running) == (0, 2)
+    states = servers(2)
+    fail(states[0], 2)
+    states[0].started()
+    states[0].finished(None, 0.0)
+    assert (states[0].in_flight, states[0].fails_running) == (0, 2)
 
 
-@pytest.mark.parametrize(("count", "left"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])
-def test_at_most_half_are_left_out(count: int, left: int) -> None:
-    pool = servers(count)
-    for i, server in enumerate(pool):
-        fail(server, 3, now=float(i))
-    kept = names(pool, now=float(count))
-    assert kept == {str(i) for i in range(left)}  # those that would return first
+@pytest.mark.parametrize(("count", "most"), [(2, 1), (3, 1), (4, 2), (5, 2), (6, 3)])
+def test_half_may_be_left_out_and_with_one_more_all_are_used(count: int, most: int) -> None:
+    states, panics = servers(count), list[bool]()
+    pool = pool_of(states, panics)
+    for state in states[:most]:
+        fail(state, 3)
+    assert chosen(pool) == set(range(most, count))
+    assert panics == []
+    fail(states[most], 3, now=1.0)
+    assert chosen(pool, now=1.0) == set(range(count))
+    assert pool.panic
+    assert chosen(pool, now=10.0) == set(range(count)) - {most}
+    assert panics == [True, False]
 
 
-def test_tried_servers_are_not_tried_again_and_an_ejected_one_is_better_than_none() -> None:
-    pool = servers(2)
-    fail(pool[1], 3)
-    assert names(pool, tried=["http://s0"]) == {"1"}
-    assert choose(pool, 0.0, 0.0, ["http://s0", "http://s1"]) is None
-    assert choose(pool[:1], 0.0, 0.0, ["http://s0"]) is None
-    assert choose([], 0.0, 0.0) is None
+def test_a_server_that_is_down_is_left_out_like_an_ejected_one() -> None:
+    states = servers(3)
+    pool = pool_of(states)
+    states[1].set_up(False)
+    assert chosen(pool) == {0, 2}
+    fail(states[0], 3)
+    assert chosen(pool) == {0, 1, 2}
+    states[1].set_up(True)
+    assert chosen(pool) == {1, 2}
+
+
+def test_tried_servers_are_not_tried_again_and_a_left_out_one_is_better_than_none() -> None:
+    states = servers(2)
+    pool = pool_of(states)
+    fail(states[1], 3)
+    assert chosen(pool, tried=["s0"]) == {1}
+    assert chosen(pool, tried=["s0", "s1"]) == {0, 1}
+
+
+def test_a_full_server_is_asked_only_when_all_are_full() -> None:
+    states = servers(2)
+    pool = pool_of(states)
+    states[0].full = True
+    assert chosen(pool) == {1}
+    states[1].full = True
+    assert chosen(pool) == {0, 1}
+    states[0].full = False
+    assert chosen(pool, tried=["s0"]) == {1}
+
+
+def test_one_server_is_no_choice() -> None:
+    states = servers(1)
+    fail(states[0], 3)
+    states[0].set_up(False)
+    assert chosen(pool_of(states), tried=["s0"]) == {0}
 
 
 def test_reset_brings_a_server_back_at_once() -> None:
-    pool = servers(2)
-    fail(pool[0], 3)
-    pool[0].started()
-    pool[0].reset()
-    assert pool[0].ejected_until == 0.0
-    assert pool[0].in_flight == 1
+    states = servers(2)
+    pool = pool_of(states)
+    fail(states[0], 3)
+    assert chosen(pool) == {1}
+    states[0].started()
+    states[0].reset()
+    assert states[0].ejected_until == 0.0
+    assert states[0].in_flight == 1
+    states[1].started()
+    assert chosen(pool) == {0, 1}
+
+
+def test_H05_workers_that_share_a_record_eject_as_one() -> None:
+    """Three failures, each seen by another worker, eject once; all see it within a moment, and a success of one clears
+    the failures of all."""
+    records = [LocalRecord(RECORD_SIZE) for _ in range(2)]
+    ejected: list[int] = []
+    workers = []
+    for worker in range(3):
+        changes = Changes()
+        workers.append(
+            [
+                ServerState(
+                    f"s{i}", Health(fails=3, eject="10s"), record, changes, lambda worker=worker: ejected.append(worker)
+                )
+                for i, record in enumerate(records)
+            ]
+        )
+    pools = [pool_of(states) for states in workers]
+    for states in workers[:2]:
+        fail(states[0], 1)
+    workers[2][0].started()
+    workers[2][0].finished(True, 0.0)
+    for states in workers[:2]:
+        fail(states[0], 1)
+    assert [chosen(pool) for pool in pools] == [{0, 1}] * 3
+    fail(workers[2][0], 1)
+    assert ejected == [2]
+    assert [chosen(pool, now=VIEW_S) for pool in pools] == [{1}] * 3
+    assert [states[0].num_ejections for states in workers] == [1] * 3
+
+
+def test_the_plain_choice_is_still_there() -> None:
+    states = servers(2)
+    fail(states[1], 3)
+    assert choose(states, 0.0, 0.9) is states[0]
+    assert choose(states, 0.0, 0.9, ["s0"]) is states[1]
+    assert choose(states, 0.0, 0.0, ["s0", "s1"]) is None
+    assert choose([], 0.0, 0.0) is None
