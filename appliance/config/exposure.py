@@ -33,14 +33,18 @@ def check_exposure(config: HeadraceConfig) -> list[Finding]:
         findings.append((("admin", "address"), f"{admin} is reachable from outside; expected a loopback address"))
     outside = [each.address for each in config.listeners if each.redirect is None and not is_loopback(each.address)]
     for index, route in enumerate(config.routes):
-        if outside and _needs_key(route, config) and getattr(route.policies, "auth", None) is None:
+        if outside and _needs_key(route, config) and not _asks_who_it_is(route):
             message = (
                 f"serves {route.to} without a key on {outside[0]}, which is reachable from outside; make a key with "
-                "`headrace keys add` and set `policies: {auth: {keys: FILE}}`, listen on 127.0.0.1, or set "
-                "`allow_anonymous: true` if everybody may use it"
+                "`headrace keys add` and set `policies: {auth: {keys: FILE}}` or basic_auth, "
+                "listen on 127.0.0.1, or set `allow_anonymous: true` if everybody may use it"
             )
             findings.append((("routes", index), message))
     return findings
+
+
+def _asks_who_it_is(route: Route) -> bool:
+    return any(getattr(route.policies, name, None) is not None for name in ("auth", "basic_auth"))
 
 
 def _needs_key(route: Route, config: HeadraceConfig) -> bool:

@@ -1,4 +1,4 @@
-"""Whether what the configuration names is what it should be: certificates, key files, secrets, model folders.
+"""Whether what the configuration names is what it should be: certificates, key and user files, secrets, model folders.
 
 Reads nothing but model folders; the contents of files are handed in, under the names that the configuration uses.
 """
@@ -16,6 +16,7 @@ from engine import model_folder
 from engine.model_folder import ModelError
 from proxy.config import SecretRef
 from proxy.config_routes import unknown
+from proxy.htpasswd import HtpasswdError, parse_htpasswd
 from proxy.keys import KeysError, parse_keys
 
 
@@ -54,6 +55,12 @@ def _check_keys(config: HeadraceConfig, contents: Mapping[str, bytes]) -> Iterat
                 parse_keys(contents[auth.keys])
             except KeysError as error:
                 yield ("routes", index, "policies", "auth", "keys"), f"{auth.keys}: {error}"
+        basic = getattr(route.policies, "basic_auth", None)
+        if basic is not None and basic.users in contents:
+            try:
+                parse_htpasswd(contents[basic.users])
+            except HtpasswdError as error:
+                yield ("routes", index, "policies", "basic_auth", "users"), f"{basic.users}: {error}"
 
 
 def _check_models(config: HeadraceConfig, root: Path) -> Iterator[Finding]:

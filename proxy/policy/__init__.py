@@ -7,13 +7,26 @@ Adding a policy: its file, one line here, its test, its example in ``conf/headra
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import create_model
 
 from proxy.chain import Chain
 from proxy.config import Table
-from proxy.policy import access, access_log, auth, headers, in_flight, rate_limit, request_id, size_limit
+from proxy.policy import (
+    access,
+    access_log,
+    auth,
+    basic_auth,
+    cors,
+    headers,
+    in_flight,
+    rate_limit,
+    request_id,
+    size_limit,
+    trim,
+)
 from proxy.policy.env import PolicyEnv, PolicyModule, States
 
 __all__ = ["POLICIES", "PolicyEnv", "PolicyModule", "PolicySet", "States", "build_chain"]
@@ -23,10 +36,13 @@ POLICIES: tuple[PolicyModule, ...] = (
     request_id,
     headers,
     access,
+    cors,
     auth,
+    basic_auth,
     size_limit,
     in_flight,
     rate_limit,
+    trim,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +58,7 @@ else:
 def build_chain(policies: PolicySet, env: PolicyEnv) -> Chain:
     """The chain of one route or, with ``PolicySet()``, of what no route takes. Raises ValueError."""
     built = []
+    env = replace(env, beside=policies)
     for module in POLICIES:
         config = getattr(policies, module.NAME)
         if config is not None:

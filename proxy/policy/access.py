@@ -36,9 +36,13 @@ class Access(Policy):
         self._may_pass = lru_cache(maxsize=4096)(self._judge)
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
-        if self._may_pass(x.client):
+        if self.passes(x):
             return None
         return refuse(x, Kind.FORBIDDEN, "This address may not use this route. Ask its operator for access.")
+
+    def passes(self, x: Exchange) -> bool:
+        """Whether the client's address may use the route."""
+        return self._may_pass(x.client)
 
     def _judge(self, client: str) -> bool:
         if not client:

@@ -1,5 +1,7 @@
 """API keys: who a request comes from, by ``Authorization: Bearer`` or ``X-API-Key``. Pure.
 
+Beside ``basic_auth`` either suffices: a request without a key is left to it; a key that is presented decides alone.
+
 Keys are compared by their SHA-256 in constant time (``proxy.keys`` says why a fast hash is right). The key itself is
 never logged and never forwarded: an upstream that wants one gets its own.
 """
@@ -21,7 +23,7 @@ SHARED = False
 
 MAX_KEY_CHARACTERS = 512
 _DROP = frozenset({b"authorization", b"x-api-key"})
-_CHALLENGE = ((b"WWW-Authenticate", b'Bearer realm="headrace"'),)
+CHALLENGE = ((b"WWW-Authenticate", b'Bearer realm="headrace"'),)
 _CHALLENGE_INVALID = ((b"WWW-Authenticate", b'Bearer realm="headrace", error="invalid_token"'),)
 
 
@@ -35,19 +37,24 @@ def build(config: Config, env: PolicyEnv) -> Auth:
         entries = parse_keys(env.materials[config.keys])
     except KeysError as error:
         raise KeysError(f"{config.keys}: {error}") from None
-    return Auth(entries)
+    return Auth(entries, users_too=getattr(env.beside, "basic_auth", None) is not None)
 
 
 class Auth(Policy):
-    def __init__(self, entries: tuple[KeyEntry, ...]) -> None:
+    """users_too: a user and a password suffice, too."""
+
+    def __init__(self, entries: tuple[KeyEntry, ...], users_too: bool = False) -> None:
         self._entries = {entry.hash: entry for entry in entries}
+        self._users_too = users_too
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
         x.drop |= _DROP
-        key = _presented(x)
+        key = presented(x)
         if key is None:
+            if self._users_too:
+                return None
             message = "An API key is needed. Send it as Authorization: Bearer KEY or as X-API-Key: KEY."
-            return refuse(x, Kind.UNAUTHORIZED, message, headers=_CHALLENGE)
+            return refuse(x, Kind.UNAUTHORIZED, message, headers=CHALLENGE)
         if len(key) <= MAX_KEY_CHARACTERS:
             digest = hash_key(key)
             entry = self._entries.get(digest)
@@ -58,7 +65,8 @@ class Auth(Policy):
         return refuse(x, Kind.UNAUTHORIZED, message, headers=_CHALLENGE_INVALID)
 
 
-def _presented(x: Exchange) -> str | None:
+def presented(x: Exchange) -> str | None:
+    """The key that a request shows, whatever it is worth."""
     scheme, _, credentials = x.fields.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer" and credentials.strip():
         return credentials.strip()

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from proxy.cells import Cells
 from proxy.chain import Policy
-from proxy.config import Limit, Materials
+from proxy.config import Limit, Materials, Table
 
 T = TypeVar("T")
 
@@ -44,7 +44,8 @@ class PolicyEnv:
     """A policy's surroundings, the same for all policies of a route.
 
     route: the route's name. emit: takes one access-log line without its newline; bounded and never blocking.
-    draw_hex: that many random bytes as hexadecimal digits.
+    draw_hex: that many random bytes as hexadecimal digits. beside: the route's whole ``policies:`` table, for policies
+    that behave otherwise beside others.
     """
 
     route: str
@@ -54,6 +55,7 @@ class PolicyEnv:
     cells: Cells
     emit: Callable[[bytes], None]
     draw_hex: Callable[[int], str] = token_hex
+    beside: Table | None = None
 
 
 class PolicyModule(Protocol):

@@ -68,6 +68,16 @@ def test_a_damaged_keys_file_is_told(place: ConfigFiles) -> None:
     )
 
 
+def test_a_file_of_users_that_cannot_be_used_is_told(place: ConfigFiles) -> None:
+    app = "upstreams: {app: {servers: ['http://a']}}\n"
+    place.file("users", "# ours\nalice:{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9M=\n")
+    [problem] = place.problems(LISTENER + app + "routes: [{to: app, policies: {basic_auth: {users: users}}}]\n")
+    assert problem.startswith(
+        "headrace.yaml:3:50: routes[0].policies.basic_auth.users: users: line 2: {SHA} is a bare SHA-1"
+    )
+    assert "qUqP" not in problem
+
+
 @pytest.mark.parametrize(("content", "value"), [("sk-1", b"sk-1"), ("sk-1\n", b"sk-1"), ("sk-1\r\n", b"sk-1")])
 def test_a_secret_is_its_file_without_the_last_line_break(place: ConfigFiles, content: str, value: bytes) -> None:
     place.file("s", content)
@@ -146,6 +156,7 @@ AUTH = ", policies: {auth: {keys: keys.yaml}}"
         (LISTENER, "", False),
         (OUTSIDE, "", True),
         (OUTSIDE, AUTH, False),
+        (OUTSIDE, AUTH.replace("auth: {keys: keys.yaml}", "basic_auth: {users: users}"), False),
         (OUTSIDE, ", allow_anonymous: true", False),
         ("listeners: [{address: '127.0.0.1:443'}, {address: '0.0.0.0:80', redirect: https}]\n", "", False),
     ],
@@ -153,6 +164,7 @@ AUTH = ", policies: {auth: {keys: keys.yaml}}"
 def test_the_engine_is_not_open_to_the_network(place: ConfigFiles, listeners: str, rest: str, refused: bool) -> None:
     place.model_folder("m")
     place.file("keys.yaml", "keys: []\n")
+    place.file("users", "")
     problems = place.problems(listeners + ENGINE % rest)
     assert bool(problems) is refused
     assert all("serves engine without a key on 0.0.0.0:8080" in problem for problem in problems)
@@ -173,24 +185,16 @@ def test_a_key_must_name_a_secret(place: ConfigFiles) -> None:
     ]
 
 
-def test_more_workers_are_refused_where_a_limit_needs_one_count(place: ConfigFiles) -> None:
-    text = LISTENER + "workers: %s\nlimits: {l: {requests: 1/s}}\nupstreams: {u: {servers: ['http://a']}}\n"
-    limited = "routes: [{to: u, policies: {rate_limit: [l]}}]\n"
-    assert place.problems(text % 2 + limited) == [
-        "headrace.yaml:2:10: workers: expected 1 or auto, found 2: each worker would count for itself in "
-        "routes[0].policies.rate_limit"
-    ]
-    assert place.load(text % 2 + "routes: [{to: u}]\n").workers == 2
-    assert place.load(text % "auto" + limited).workers == 1
-
-
-def test_the_runtime_dir_leaves_room_for_sockets(place: ConfigFiles) -> None:
-    [problem] = place.problems(LISTENER + f"runtime_dir: /{'x' * 90}\n")
-    assert "is too long for sockets inside it; expected 80 bytes at most" in problem
-    assert place.load(LISTENER + "runtime_dir: run\n").runtime_dir == place.root / "run"
-
-
-def test_the_access_log_is_a_word_or_a_file_beside_the_configuration(place: ConfigFiles) -> None:
-    assert place.load(LISTENER).access_log == "stderr"
-    assert place.load(LISTENER + "log: {access: off}\n").access_log == "off"
-    assert place.load(LISTENER + "log: {access: log/access}\n").access_log == place.root / Path("log/access")
+@pytest.mark.parametrize(("cores", "workers", "beside_an_engine"), [(1, 1, 1), (2, 2, 1), (8, 8, 7), (1000, 256, 256)])
+def test_there_are_as_many_workers_as_cores_less_the_engines(
+    place: ConfigFiles, monkeypatch: pytest.MonkeyPatch, cores: int, workers: int, beside_an_engine: int
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(cores)))
+    limited = (
+        "limits: {l: {requests: 1/s}}\nupstreams: {u: {servers: ['http://a']}}\nroutes: [{to: u, policies: {%s}}]\n"
+    )
+    text = LISTENER + "workers: auto\n" + limited % "rate_limit: [l], in_flight: {max: 1}"
+    assert place.load(text).workers == workers
+    place.model_folder("m")
+    assert place.load(text + "models: {m: {path: m}}\n").workers == beside_an_engine
+    assert place.load(text.replace("auto", "3")).workers == 3

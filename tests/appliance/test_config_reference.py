@@ -108,6 +108,7 @@ def test_the_files_load_where_everything_they_name_is_there(place: ConfigFiles, 
     place.certificate("tls/site.pem", "tls/site.key")
     place.certificate("tls/localhost.pem", "tls/localhost.key")
     place.file("keys.yaml", "keys: []\n")
+    place.file("htpasswd", "")
     place.file("secrets/openai", "sk-1234\n")
     place.environ("OTHER_KEY", "abc")
     assert place.problems(file.read_text().replace("/var/lib/headrace", str(place.root))) == []

@@ -64,6 +64,7 @@ def chain(
     materials: Materials | None = None,
     states: States | None = None,
     lines: list[bytes] | None = None,
+    cells: Cells | None = None,
     route: str = "r",
 ) -> Chain:
     """The chain of a route with this ``policies:`` table; drawn digits are always 0x11, lines go to ``lines``."""
@@ -73,7 +74,7 @@ def chain(
         limits={name: Limit.model_validate_json(json.dumps(table)) for name, table in (limits or {}).items()},
         materials=materials or {},
         states=states or States(),
-        cells=Cells(),
+        cells=cells or Cells(),
         emit=(lines if lines is not None else []).append,
         draw_hex=lambda size: "11" * size,
     )

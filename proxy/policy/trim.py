@@ -1,0 +1,186 @@
+"""What a request need not carry further: header fields, cookies and tracing internals that end at the edge. Pure.
+
+Every byte of a head is sent, parsed and kept by each server behind; cookies of analytics and fields of somebody else's
+tracing are most of them. Names are matched without case and with ``_`` as ``-``, as CGI-like servers fold them; cookies
+by their exact name. What other policies take out as consumed here (API keys, passwords) counts as trimmed, too; what
+the proxy itself adds is never trimmed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, model_validator
+
+from proxy.cells import Counter
+from proxy.chain import Policy
+from proxy.config import Table
+from proxy.exchange import Exchange, Reply
+from proxy.headers import HOP_BY_HOP, joined
+from proxy.policy.env import PolicyEnv
+
+NAME = "trim"
+ALWAYS = False
+SHARED = False
+
+#: Fields of tracing systems; traceparent is always re-made (``request_id``).
+TRACING = {
+    "b3": ("b3", "x-b3-*"),
+    "datadog": ("x-datadog-*",),
+    "aws": ("x-amzn-trace-id", "x-amz-cf-id"),
+    "gcp": ("x-cloud-trace-context",),
+    "jaeger": ("uber-trace-id", "uberctx-*", "jaeger-debug-id", "jaeger-baggage"),
+    "newrelic": ("newrelic", "x-newrelic-*"),
+    "opentracing": ("ot-tracer-*", "ot-baggage-*", "x-ot-span-context"),
+    "sentry": ("sentry-trace",),
+    "w3c": ("tracestate", "baggage"),
+}
+#: What an allow-list need not name: a body or the change to a WebSocket means nothing without it, or it is what trusted
+#: proxies wrote, which ``headers`` continues.
+_ALWAYS_ALLOWED = ("content-type", "content-encoding", "sec-websocket-*", "x-forwarded-*")
+#: Of this hop, or re-made in any case: nothing is saved by leaving them out once more.
+_NOT_OURS = HOP_BY_HOP | {b"host", b"expect", b"http2-settings", b"x-request-id", b"traceparent"}
+_CREDENTIALS = frozenset({b"authorization", b"x-api-key"})
+_PATTERN = re.compile(r"[!#$%&'+.^_`|~0-9A-Za-z-]+\*?")
+_COOKIE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_MAX_NAMES = 2048
+_SEPARATORS_BYTES = 4  # ": " and the line's end
+
+_STAYS, _GOES, _CONSUMED = range(3)
+
+
+def _pattern(value: str) -> str:
+    if not _PATTERN.fullmatch(value):
+        raise ValueError(f"{value!r} is not a header name, or the beginning of some, like X-Internal-*")
+    if _fold(value.encode()) in _NOT_OURS:
+        raise ValueError(f"{value} is never forwarded as the client sent it; leave it out here")
+    return value
+
+
+def _cookie(value: str) -> str:
+    if not _COOKIE.fullmatch(value) or "*" in value[:-1]:
+        raise ValueError(f"{value!r} is not the name of a cookie, or the beginning of some, like _ga*")
+    return value
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
+CookiePattern = Annotated[str, AfterValidator(_cookie)]
+
+
+class HeaderWeight(Table):
+    allow: tuple[Pattern, ...] | None = None  # only these go upstream, and what the proxy adds; None: all
+    drop: tuple[Pattern, ...] = ()  # wins over allow
+    tracing: tuple[
+        Literal["b3", "datadog", "aws", "gcp", "jaeger", "newrelic", "opentracing", "sentry", "w3c"], ...
+    ] = ()
+
+
+class CookieWeight(Table):
+    allow: tuple[CookiePattern, ...] | None = None  # only these go upstream; None: all
+    drop: tuple[CookiePattern, ...] = ()  # wins over allow
+
+
+class Config(Table):
+    headers: HeaderWeight = HeaderWeight()
+    cookies: CookieWeight = CookieWeight()
+
+    @model_validator(mode="after")
+    def _cookies_may_pass(self) -> Config:
+        if self.cookies.allow and self.headers.allow is not None and not _Names(self.headers.allow)(b"cookie"):
+            raise ValueError("cookies.allow names cookies, but headers.allow leaves out the field Cookie; add it")
+        return self
+
+
+def build(config: Config, env: PolicyEnv) -> Trim:
+    """The policy of one route."""
+    trimmed = env.cells.counter(
+        "headrace_request_header_bytes_trimmed_total",
+        "Bytes of request header fields that a trim policy kept from upstreams.",
+        {"route": env.route},
+    )
+    return Trim(config, trimmed)
+
+
+class _Names:
+    """A set of names and beginnings of names."""
+
+    def __init__(self, patterns: Iterable[str], *, fold: bool = True) -> None:
+        known = [(_fold(each.encode()) if fold else each.encode()) for each in patterns]
+        self.exact = frozenset(each for each in known if not each.endswith(b"*"))
+        self.beginnings = tuple(each[:-1] for each in known if each.endswith(b"*"))
+
+    def __call__(self, name: bytes) -> bool:
+        """Whether ``name``, folded as the patterns are, is one of them."""
+        return name in self.exact or name.startswith(self.beginnings)
+
+
+def _fold(name: bytes) -> bytes:
+    return name.lower().replace(b"_", b"-")
+
+
+class Trim(Policy):
+    def __init__(self, config: Config, trimmed: Counter) -> None:
+        headers, cookies = config.headers, config.cookies
+        self._drop = _Names((*headers.drop, *(name for group in headers.tracing for name in TRACING[group])))
+        self._allow = _Names((*headers.allow, *_ALWAYS_ALLOWED)) if headers.allow is not None else None
+        self._drop_cookie = _Names(cookies.drop, fold=False)
+        self._allow_cookie = _Names(cookies.allow, fold=False) if cookies.allow is not None else None
+        self._rewrites = bool(cookies.drop) or cookies.allow is not None
+        self._judged: dict[bytes, tuple[int, bytes]] = {}  # by exact spelling
+        self._trimmed = trimmed
+
+    def admit(self, x: Exchange, now: float) -> Reply | None:
+        saved = 0
+        drop, judged = x.drop, self._judged
+        replaced = b"cookie" in drop  # by a Cookie that the operator sets
+        for name, value in x.headers:
+            found = judged.get(name)
+            kind, folded = found if found is not None else self._judge(name)
+            if kind == _GOES:
+                drop.add(folded)
+            elif kind == _STAYS or folded not in drop:
+                continue
+            saved += len(name) + len(value) + _SEPARATORS_BYTES
+        if self._rewrites and not replaced and b"cookie" not in drop:
+            saved += self._rewrite_cookies(x)
+        if saved:
+            self._trimmed.add(saved)
+        return None
+
+    def _judge(self, name: bytes) -> tuple[int, bytes]:
+        """(what becomes of a field, its folded name). Names are a client's: a bounded number is remembered."""
+        folded = _fold(name)
+        kind = _CONSUMED if folded in _CREDENTIALS else _STAYS
+        if folded not in _NOT_OURS and (self._drop(folded) or (self._allow is not None and not self._allow(folded))):
+            kind = _GOES
+        if len(name) <= 64:
+            if len(self._judged) >= _MAX_NAMES:
+                self._judged.clear()
+            self._judged[name] = kind, folded
+        return kind, folded
+
+    def _rewrite_cookies(self, x: Exchange) -> int:
+        """Take cookies out of the Cookie fields, the others byte by byte as they were; how many bytes it saved."""
+        before = 0
+        lines: list[tuple[bytes, bytes]] = []
+        for name, value in x.headers:
+            if len(name) == 6 and name.lower() == b"cookie":
+                before += len(value) + len(name) + _SEPARATORS_BYTES
+                kept = [pair for pair in value.split(b";") if self._keeps(pair)]
+                rest = b";".join(kept).strip(b" \t")
+                if rest:
+                    lines.append((name, rest))
+        after = sum(len(name) + len(rest) + _SEPARATORS_BYTES for name, rest in lines)
+        if after == before:
+            return 0
+        x.drop.add(b"cookie")
+        # What the client's Connection names is removed from its message first, so its cookies do not come back here.
+        if b"cookie" not in {token.strip().lower() for token in joined(x.headers, b"connection").split(b",")}:
+            x.add += lines
+        return before - after
+
+    def _keeps(self, pair: bytes) -> bool:
+        name = pair.partition(b"=")[0].strip(b" \t")
+        return not self._drop_cookie(name) and (self._allow_cookie is None or self._allow_cookie(name))
