@@ -73,7 +73,7 @@ def test_a_file_of_users_that_cannot_be_used_is_told(place: ConfigFiles) -> None
     place.file("users", "# ours\nalice:{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9M=\n")
     [problem] = place.problems(LISTENER + app + "routes: [{to: app, policies: {basic_auth: {users: users}}}]\n")
     assert problem.startswith(
-        "headrace.yaml:3:50: routes[0].policies.basic_auth.users: users: line 2: {SHA} is a bare SHA-1"
+        "headrace.yaml:3:51: routes[0].policies.basic_auth.users: users: line 2: {SHA} is a bare SHA-1"
     )
     assert "qUqP" not in problem
 
