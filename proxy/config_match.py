@@ -106,7 +106,7 @@ class Rewrite(Table):
     def _something(self) -> Rewrite:
         if self.path is not None and (self.strip_prefix is not None or self.add_prefix is not None):
             raise ValueError("a `path` says all of it; remove strip_prefix and add_prefix, or path")
-        if self.path is self.strip_prefix is self.add_prefix is self.query is None:
+        if (self.path, self.strip_prefix, self.add_prefix, self.query) == (None,) * 4:
             raise ValueError("expected strip_prefix, add_prefix, path or query")
         return self
 

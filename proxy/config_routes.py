@@ -42,7 +42,7 @@ class Route(Table):
     """What a request that matches is sent to or answered with (one of to, redirect, respond), under which policies."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = None  # for logs; None: host and path
-    match: Match = Match()
+    match: Match = Match.model_validate({})
     to: Annotated[str, Field(min_length=1)] | None = None  # "engine" or a key of upstreams
     redirect: Redirect | None = None
     respond: Respond | None = None
