@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import random
 import socket
-import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from proxy.cells import Cells
+from proxy.certificates import CertificateTable, certificate_table
 from proxy.chain import Chain
 from proxy.client_address import ClientAddress
 from proxy.config import Listener, Materials
@@ -22,7 +22,6 @@ from proxy.config_routes import ENGINE, ProxyConfig, cross_check, route_of
 from proxy.metrics import RouteMetrics
 from proxy.policy import PolicyEnv, PolicySet, States, build_chain
 from proxy.route import Route, Router
-from proxy.tls import server_context
 from proxy.upstream.breaker import Event, State
 from proxy.upstream.servers import ServerEnv
 from proxy.upstream.upstream import Upstream, build_engine, build_upstream
@@ -40,10 +39,11 @@ class BuildError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListenerPlan:
-    """One listener, ready to serve. made_from: two plans that agree in it can share their listening server."""
+    """One listener, ready to serve. made_from: two plans that agree in it can share their listening server, which can
+    show other certificates and serve other routes under way."""
 
     config: Listener
-    tls: ssl.SSLContext | None
+    tls: CertificateTable | None
     clients: ClientAddress
     redirect_port: int | None  # where https is, if this listener only redirects
     made_from: tuple[object, ...]
@@ -163,14 +163,10 @@ class _Build:
         return plans
 
     def _plan(self, table: Listener, https_port: int) -> ListenerPlan:
-        context = None
-        made_from: tuple[object, ...] = (table.tls, table.limits)
-        if table.tls is not None:
-            context = server_context(table.tls, self._materials)
-            pairs = table.tls.certificates
-            made_from += tuple((self._materials[pair.cert], self._materials[pair.key]) for pair in pairs)
+        certificates = certificate_table(table.tls, self._materials) if table.tls is not None else None
+        made_from = (table.limits, table.tls.min_version if table.tls is not None else None)
         clients = ClientAddress(table.trusted_proxies)
-        return ListenerPlan(table, context, clients, https_port if table.redirect else None, made_from)
+        return ListenerPlan(table, certificates, clients, https_port if table.redirect else None, made_from)
 
     def _breaker_counter(self, upstream: str) -> Callable[[Event, State, State], None]:
         counters = {

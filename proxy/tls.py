@@ -1,48 +1,184 @@
-"""TLS contexts from the bytes of certificates and keys. Reads no file.
+"""TLS on both sides: what a listening server is given, and the context towards an upstream.
 
-Owns what is spoken: TLS 1.2 or newer, HTTP/1.1 by ALPN, the certificate by the name that the client asks for (SNI),
-and towards upstreams verification by the system's or the named authorities.
+Owns what is spoken: TLS 1.2 or newer, HTTP/1.1 by ALPN, the certificate by the name that the client asks for (SNI), how
+sessions are resumed, and towards upstreams verification by the system's or the named authorities. Which certificate
+belongs to a name says ``proxy.certificates``. Knows nothing of requests.
 """
 
 from __future__ import annotations
 
-import os
 import ssl
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-
-from proxy.config import Certificate, Materials, Tls, UpstreamTls
+from proxy.certificates import CIPHERS, CertificateTable, load_pair, material
+from proxy.config import Materials, Tls, UpstreamTls
+from proxy.curves import limit_curves
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+#: Sessions are resumed by tickets, which whoever has their key can open: it is kept in this process alone, and for a
+#: day. A ticket of another worker, or of an older key, costs its client a full handshake.
+TICKET_KEY_LIFE_S = 86400.0
+#: Beyond the connections that a listener may serve, so many more get their handshake, and 503 inside; the others are
+#: closed without a word, which costs nothing.
+_SPARE_CONNECTIONS = 64
+_PLAIN_HTTP = b"This port speaks HTTPS; the request came as plain HTTP.\n"
+_PLAIN_HTTP_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+) % (len(_PLAIN_HTTP), _PLAIN_HTTP)
 
 
-def server_context(config: Tls, materials: Materials) -> ssl.SSLContext:
-    """The context of a listener; the first certificate serves clients that name no host, or one unknown here.
+class ListenerTls(ssl.SSLContext):
+    """The context of a listening server, for all its time: ``show`` gives it other certificates under way.
 
-    Raises ValueError naming the file that cannot be used.
+    It makes connections with a context inside, which owns the key of the tickets. ``num_open`` counts connections
+    from their first byte on, those included that are still in their handshake.
     """
-    contexts = [_certificate_context(config, certificate, materials) for certificate in config.certificates]
-    by_name: dict[str, ssl.SSLContext] = {}
-    for certificate, context in zip(config.certificates, contexts, strict=True):
-        for name in certificate_names(materials[certificate.cert]):
-            by_name.setdefault(name, context)
-    default = contexts[0]
-    default.sni_callback = _by_name(by_name, default)
-    return default
+
+    def __new__(cls, *_: object, **__: object) -> ListenerTls:
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+
+    def __init__(
+        self,
+        config: Tls,
+        certificates: CertificateTable,
+        *,
+        max_connections: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._minimum = _VERSIONS[config.min_version]
+        self._certificates = certificates
+        self._max_open = max_connections + _SPARE_CONNECTIONS
+        self._clock = clock
+        self.num_open = 0
+        self._inside = self._make_inside()
+        self._inside_since = clock()
+
+    def show(self, certificates: CertificateTable) -> None:
+        """Use these certificates from the next handshake on. Connections and sessions stay as they are."""
+        self._certificates = certificates
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """A connection. Raises ConnectionRefusedError, which ends it, beyond the listener's bounds."""
+        if self.num_open >= self._max_open:
+            raise ConnectionRefusedError(f"{self.num_open} connections are open, handshakes included")
+        now = self._clock()
+        if now - self._inside_since >= TICKET_KEY_LIFE_S:
+            self._inside, self._inside_since = self._make_inside(), now
+        connection = self._inside.wrap_bio(incoming, outgoing, server_side=True)
+        assert isinstance(connection, ServerSide)
+        connection.outgoing = outgoing
+        connection.listener = self
+        self.num_open += 1
+        return connection
+
+    def _make_inside(self) -> ssl.SSLContext:
+        limit_curves()
+        _drop_complaints_of_names()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.sslobject_class = ServerSide
+        context.minimum_version = self._minimum
+        context.set_ciphers(CIPHERS)
+        context.set_alpn_protocols(["http/1.1"])
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        # Past the setter of ssl.SSLContext, which has names checked by a codec that raises for those of no host.
+        plain: Any = super(ssl.SSLContext, ssl.SSLContext).sni_callback
+        plain.__set__(context, self._choose)
+        return context
+
+    def _choose(self, connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
+        if name is not None:
+            name = name.lower().removesuffix(".")
+        if isinstance(connection, ServerSide):
+            connection.sni = name
+        context = self._certificates.choose(name)
+        if context is None:
+            return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+        connection.context = context
+        return None
+
+
+class ServerSide(ssl.SSLObject):
+    """One client's connection. sni: the name that it asked for, in lower case; None: it named none."""
+
+    sni: str | None = None
+    outgoing: ssl.MemoryBIO | None = None
+    listener: ListenerTls | None = None
+    _failure: ssl.SSLError | None = None
+
+    def do_handshake(self) -> None:
+        """One step of the handshake.
+
+        The event loop forgets what a failed handshake had still to say. So a failure is told to it only when the
+        client was told: until then the handshake seems to wait, for the client to leave or for its time to be over.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            outgoing = self.outgoing
+            if outgoing is None:
+                raise
+            if error.reason == "HTTP_REQUEST":
+                outgoing.write(_PLAIN_HTTP_ANSWER)
+            if not outgoing.pending:
+                raise
+            self._failure = error.with_traceback(None)
+            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the client is told first") from None
+        self.outgoing = None
+
+    def __del__(self) -> None:
+        if self.listener is not None:
+            self.listener.num_open -= 1
+
+
+@cache
+def _drop_complaints_of_names() -> None:
+    """Keep Python from writing a traceback to stderr for every handshake that asks for a name with other than ASCII.
+    The handshake fails, which is all that there is to say."""
+    complain = sys.unraisablehook
+
+    def hook(args: sys.UnraisableHookArgs) -> None:
+        if not (isinstance(args.exc_value, UnicodeDecodeError) and isinstance(args.object, bytes)):
+            complain(args)
+
+    sys.unraisablehook = hook
+
+
+def sni_of(ssl_object: object) -> str | None:
+    """The name that the client of a connection asked for, in lower case; None: no TLS, or no name."""
+    return ssl_object.sni if isinstance(ssl_object, ServerSide) else None
+
+
+def is_misdirected(tls: Tls | None, sni: str | None, host: str | None) -> bool:
+    """Whether a request's host is another one than its connection was made for (RFC 9110 §7.4: 421)."""
+    return tls is not None and tls.match_host and sni is not None and host != sni
 
 
 def upstream_context(config: UpstreamTls, materials: Materials) -> ssl.SSLContext:
-    """The context towards an upstream. Raises ValueError naming the authority file that cannot be used."""
+    """The context towards an upstream. Raises ValueError naming the file that cannot be used."""
     context = ssl.create_default_context()
     if config.ca is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
-            context.load_verify_locations(cadata=_material(materials, config.ca).decode("ascii"))
+            context.load_verify_locations(cadata=material(materials, config.ca).decode("ascii"))
         except (ssl.SSLError, UnicodeDecodeError) as error:
             raise ValueError(f"{config.ca} holds no certificates in PEM form") from error
+    if config.client is not None:
+        load_pair(context, config.client, materials)
     if not config.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -53,66 +189,7 @@ def upstream_context(config: UpstreamTls, materials: Materials) -> ssl.SSLContex
     return context
 
 
-def certificate_names(pem: bytes) -> tuple[str, ...]:
-    """The DNS names of the first certificate of ``pem``, lower case; its common name if it has none.
-
-    Raises ValueError if there is no certificate.
-    """
-    certificate = x509.load_pem_x509_certificate(pem)
-    try:
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-        names = extension.value.get_values_for_type(x509.DNSName)
-    except x509.ExtensionNotFound:
-        names = [str(a.value) for a in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    return tuple(name.lower() for name in names)
-
-
-def _by_name(
-    contexts: Mapping[str, ssl.SSLContext], default: ssl.SSLContext
-) -> Callable[[ssl.SSLObject, str | None, ssl.SSLContext], None]:
-    def choose(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
-        if name is not None:
-            name = name.lower()
-            wildcard = "*." + name.partition(".")[2]
-            connection.context = contexts.get(name) or contexts.get(wildcard) or default
-
-    return choose
-
-
-def _certificate_context(config: Tls, certificate: Certificate, materials: Materials) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _VERSIONS[config.min_version]
-    context.set_alpn_protocols(["http/1.1"])
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    chain, key = _material(materials, certificate.cert), _material(materials, certificate.key)
-    try:
-        with _as_file(chain) as chain_path, _as_file(key) as key_path:
-            context.load_cert_chain(chain_path, key_path, password=_no_password)
-        certificate_names(chain)
-    except ssl.SSLError as error:
-        why = "do not belong together" if error.reason == "KEY_VALUES_MISMATCH" else "are not a usable PEM pair"
-        raise ValueError(f"{certificate.cert} and {certificate.key} {why}") from error
-    except ValueError as error:
-        raise ValueError(f"{certificate.cert} and {certificate.key}: {error}") from error
-    return context
-
-
-def _no_password() -> str:
-    raise ValueError("the key is encrypted; give one without a passphrase, readable by the service only")
-
-
-def _material(materials: Materials, path: str) -> bytes:
-    if path not in materials:
-        raise ValueError(f"{path} was not handed to this worker")
-    return materials[path]
-
-
-@contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """A path of memory that OpenSSL can open: it takes keys from files only, and a key shall not touch a disk."""
-    descriptor = os.memfd_create("headrace-pem", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, content)
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)
+def upstream_materials(config: UpstreamTls, materials: Materials) -> tuple[bytes | None, ...]:
+    """The bytes that ``upstream_context`` is made from: connections made with others are not to be used."""
+    paths = [config.ca, *((config.client.cert, config.client.key) if config.client else ())]
+    return tuple(materials.get(path) if path is not None else None for path in paths)

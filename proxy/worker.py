@@ -24,6 +24,7 @@ from proxy.front import Front
 from proxy.log_writer import LineWriter
 from proxy.metrics import WorkerMetrics
 from proxy.relay import Relay
+from proxy.tls import ListenerTls
 from proxy.upstream.connections import Server
 from proxy.upstream.prober import Prober
 from proxy.upstream.resolver import Resolver
@@ -43,6 +44,7 @@ class _Listening:
     front: Front
     edge: EdgeServer
     server: asyncio.Server
+    tls: ListenerTls | None
 
 
 class ProxyWorker:
@@ -117,15 +119,19 @@ class ProxyWorker:
         current = self._listening.get(address)
         if current is not None and current.front.plan.made_from == plan.made_from:
             current.front.plan = plan
+            if current.tls is not None and plan.tls is not None:
+                current.tls.show(plan.tls)
             return
         front = Front(plan, self._current, self._relays)
         scheme = "https" if plan.tls is not None else "http"
         edge = EdgeServer(front.serve, plan.config.limits, scheme=scheme)
         self._edges.add(edge)
+        context: ListenerTls | None = None
         tls: dict[str, Any] = {}
-        if plan.tls is not None:
+        if plan.config.tls is not None and plan.tls is not None:
+            context = ListenerTls(plan.config.tls, plan.tls, max_connections=plan.config.limits.connections)
             tls = {
-                "ssl": plan.tls,
+                "ssl": context,
                 "ssl_handshake_timeout": plan.config.limits.handshake,
                 "ssl_shutdown_timeout": _TLS_SHUTDOWN_S,
             }
@@ -136,7 +142,7 @@ class ProxyWorker:
             server = await loop.create_unix_server(edge, sock=sock, backlog=_BACKLOG, **tls)
         else:
             server = await loop.create_server(edge, sock=sock, backlog=_BACKLOG, **tls)
-        self._listening[address] = _Listening(front, edge, server)
+        self._listening[address] = _Listening(front, edge, server, context)
         if current is not None:
             current.server.close()
             self._let_go(current.edge)

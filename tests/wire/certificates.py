@@ -13,8 +13,11 @@ from cryptography.x509.oid import NameOID
 
 
 @cache
-def certificate(*names: str) -> tuple[bytes, bytes]:
-    """(certificate, key) in PEM for DNS names and addresses, self-signed, its own authority."""
+def certificate(*names: str, edition: int = 1, days: tuple[int, int] = (-1, 1)) -> tuple[bytes, bytes]:
+    """(certificate, key) in PEM for DNS names and addresses, self-signed, its own authority.
+
+    edition: another one for the same names. days: from now, when it begins and ends.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
     now = datetime.datetime.now(datetime.UTC)
@@ -25,8 +28,8 @@ def certificate(*names: str) -> tuple[bytes, bytes]:
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now + datetime.timedelta(days=days[0]))
+        .not_valid_after(now + datetime.timedelta(days=days[1]))
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
