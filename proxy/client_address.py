@@ -3,7 +3,7 @@
 Only a trusted peer's word counts, and only X-Forwarded-For is read: a second source would let a client choose which of
 the two is believed. The list is walked from the right, where our own proxies wrote; the first address that is not
 trusted is the client, whatever stands further left. An entry that is no address ends the walk: who wrote it is unknown,
-so the peer itself is the client.
+so the peer itself is the client. Who connects to a unix socket has no address; the word ``unix`` trusts it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
+from typing import Literal
 
 from proxy.config import Network
 from proxy.exchange import RawHeaders
@@ -55,13 +56,15 @@ def _network64(client: str) -> str:
 class ClientAddress:
     """A listener's view of who its clients are."""
 
-    def __init__(self, trusted_proxies: Iterable[Network]) -> None:
-        self._networks = tuple(trusted_proxies)
+    def __init__(self, trusted_proxies: Iterable[Network | Literal["unix"]]) -> None:
+        proxies = tuple(trusted_proxies)
+        self._networks = tuple(proxy for proxy in proxies if proxy != "unix")
+        self._unix = len(self._networks) < len(proxies)
         self._is_trusted = lru_cache(maxsize=4096)(self._in_networks)
 
     def resolve(self, peer: str, headers: RawHeaders) -> tuple[str, bool]:
         """(client, whether the peer is trusted) for a socket's peer ("" on a unix socket) and the request's fields."""
-        if not self._networks:
+        if not self._networks and not self._unix:
             return _peer(peer), False
         peer = _peer(peer)
         if not self._is_trusted(peer):
@@ -89,7 +92,7 @@ class ClientAddress:
 
     def _in_networks(self, address: str) -> bool:
         if not address:
-            return False
+            return self._unix
         parsed = ip_address(address)
         return any(parsed in network for network in self._networks)
 

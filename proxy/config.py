@@ -31,7 +31,14 @@ from proxy.units import Duration, Percent, RateText, Size
 #: Contents of every file that the configuration names, read once by the supervisor: path -> bytes.
 Materials = Mapping[str, bytes]
 
-Network = IPv4Network | IPv6Network
+
+def _network(value: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
+    if isinstance(value, IPv6Network) and value.network_address.ipv4_mapped is not None:
+        raise ValueError(f"{value} is IPv4 in the spelling of IPv6 and would match nobody; write it as an IPv4 network")
+    return value
+
+
+Network = Annotated[IPv4Network | IPv6Network, AfterValidator(_network)]
 
 
 class Table(BaseModel):
@@ -95,7 +102,7 @@ class Listener(Table):
     address: Address
     tls: Tls | None = None
     redirect: Literal["https"] | None = None
-    trusted_proxies: tuple[Network, ...] = ()
+    trusted_proxies: tuple[Network | Literal["unix"], ...] = ()  # "unix": who connects to a unix socket
     limits: ListenerLimits = ListenerLimits()
 
 

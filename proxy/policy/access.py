@@ -13,7 +13,6 @@ from proxy.policy.env import PolicyEnv
 
 NAME = "access"
 ALWAYS = False
-SHARED = False
 
 
 class Config(Table):
@@ -36,7 +35,7 @@ class Access(Policy):
         self._may_pass = lru_cache(maxsize=4096)(self._judge)
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
-        if self.passes(x):
+        if self._may_pass(x.client):
             return None
         return refuse(x, Kind.FORBIDDEN, "This address may not use this route. Ask its operator for access.")
 

@@ -19,7 +19,6 @@ from proxy.policy.env import PolicyEnv
 
 NAME = "auth"
 ALWAYS = False
-SHARED = False
 
 MAX_KEY_CHARACTERS = 512
 _DROP = frozenset({b"authorization", b"x-api-key"})

@@ -32,7 +32,6 @@ from proxy.units import Duration, Rate, RateText
 
 NAME = "basic_auth"
 ALWAYS = False
-SHARED = False
 
 BUSY_RETRY_S = 2.0
 _AUTHORIZATION = istr("Authorization")

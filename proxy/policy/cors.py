@@ -25,7 +25,6 @@ from proxy.units import Duration
 
 NAME = "cors"
 ALWAYS = False
-SHARED = False
 
 MAX_ORIGIN_CHARACTERS = 512
 _HOST = r"(?:[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?|\[[0-9a-f:.]+\]"

@@ -23,7 +23,6 @@ from proxy.policy.env import PolicyEnv
 
 NAME = "trim"
 ALWAYS = False
-SHARED = False
 
 #: Fields of tracing systems; traceparent is always re-made (``request_id``).
 TRACING = {

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from proxy.client_address import MAX_HOPS, ClientAddress, counted_as
-from tests.proxy.make import chain, exchange, serve
+from tests.proxy.make import chain, exchange, proxy_config, serve
 
 VECTORS = yaml.safe_load((Path(__file__).parents[1] / "vectors/proxy/client_address.yaml").read_text())
 LIMITS = {"five": {"requests": "5/min"}}
 
 
 def resolver(networks: list[str]) -> ClientAddress:
-    return ClientAddress(ip_network(network) for network in networks)
+    return ClientAddress("unix" if network == "unix" else ip_network(network) for network in networks)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: v["id"])
@@ -25,6 +26,16 @@ def test_client_address(vector: dict[str, Any]) -> None:
     addresses = resolver(vector.get("trusted", ["10.0.0.0/8", "fd00::/8"]))
     headers = [(b"Host", b"x"), *((b"X-Forwarded-For", line.encode()) for line in vector["lines"])]
     assert addresses.resolve(vector["peer"], headers) == (vector["client"], vector["is_trusted"])
+
+
+def test_whom_a_listener_trusts_is_written_as_networks_and_one_word() -> None:
+    table = {"address": "unix:/run/edge.sock", "trusted_proxies": ["unix", "10.0.0.0/8"]}
+    [listener] = proxy_config(listeners=[table]).listeners
+    assert listener.model_dump(mode="json")["trusted_proxies"] == table["trusted_proxies"]
+    addresses = ClientAddress(listener.trusted_proxies)
+    assert addresses.resolve("", [(b"X-Forwarded-For", b"198.51.100.1, 10.0.0.2")]) == ("198.51.100.1", True)
+    with pytest.raises(ValidationError):
+        proxy_config(listeners=[{**table, "trusted_proxies": ["everybody"]}])
 
 
 def test_only_a_bounded_number_of_hops_is_walked() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from proxy.config_routes import Problem, ProxyConfig, api_of, cross_check, needs_shared_state
+from proxy.config_routes import Problem, ProxyConfig, api_of, cross_check
 from proxy.policy import POLICIES
 from tests.proxy.make import proxy_config
 
@@ -48,12 +48,12 @@ def test_a_configuration_with_every_table_holds_together_and_reads_back() -> Non
         (
             {"routes": [{"to": "app", "policies": {"rate_limit": ["per-key"]}}], "upstreams": APP, "limits": PER_KEY},
             ("routes", 0, "policies", "rate_limit", 0),
-            "the limit 'per-key' counts per api_key, but this route has no auth policy",
+            "the limit 'per-key' counts per api_key, but this route has neither auth nor basic_auth",
         ),
         (
             {"routes": [{"to": "app", "policies": {"in_flight": {"max": 1, "key": "api_key"}}}], "upstreams": APP},
             ("routes", 0, "policies", "in_flight", "key"),
-            "counts per api_key, but this route has no auth policy",
+            "counts per api_key, but this route has neither auth nor basic_auth",
         ),
         (
             {"listeners": [{"address": "127.0.0.1:80"}, {"address": "127.0.0.1:80"}]},
@@ -130,6 +130,7 @@ def test_every_problem_is_told_at_once() -> None:
         {"rate_limit": "per-key"},
         {"in_flight": {"max": 0}},
         {"access": {"allow": ["10.0.0.1/8"]}},
+        {"access": {"deny": ["::ffff:10.0.0.0/104"]}},
         {"headers": {"request": {"set": {"X A": "1"}}}},
         {"headers": {"request": {"set": {"X-A": "a\r\nX-B: b"}}}},
         {"headers": {"response": {"set": {"Transfer-Encoding": "chunked"}}}},
@@ -155,17 +156,3 @@ def test_the_shape_of_errors_follows_the_target_unless_it_is_said() -> None:
         ],
     )
     assert [api_of(route, config.upstreams) for route in config.routes] == ["openai", "openai", "none", "oip", "none"]
-
-
-def test_H05_policies_that_count_across_requests_are_named() -> None:
-    config = proxy_config(
-        limits=PER_KEY,
-        routes=[
-            {"to": "app"},
-            {"to": "app", "match": {"path": "/a"}, "policies": {"rate_limit": ["per-client"], "in_flight": {"max": 2}}},
-        ],
-    )
-    assert needs_shared_state(config) == [
-        ("routes", 1, "policies", "in_flight"),
-        ("routes", 1, "policies", "rate_limit"),
-    ]

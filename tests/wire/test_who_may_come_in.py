@@ -109,6 +109,26 @@ async def test_either_a_key_or_a_password_suffices_where_both_are_asked_for() ->
             assert b"authorization" not in upstream.received.lower()
 
 
+@pytest.mark.parametrize("credentials", [basic("alice:secret"), "Authorization: Bearer key"])
+async def test_B01_what_connection_lists_is_removed_first_and_what_the_proxy_found_out_arrives(
+    credentials: str,
+) -> None:
+    async with raw_upstream(answering(OK)) as upstream:
+        config = guarded(upstream.port, {"basic_auth": {"users": "u"}, "auth": {"keys": "k"}})
+        config["upstreams"]["app"]["key"] = {"secret": "ours"}
+        async with edge(config, materials={"u": USERS, "k": KEYS, "secret:ours": b"sk-ours"}) as running:
+            listed = "Connection: close, X-Forwarded-For, X-Real-IP, X-Request-Id, Authorization"
+            answer = await running.ask(request(listed, credentials, "X-Forwarded-For: 6.6.6.6", "X-Real-IP: 6.6.6.6"))
+            assert answer.status == 200
+        [head] = upstream.heads
+        assert head.count(b"uthorization: ") == 1
+        assert b"Authorization: Bearer sk-ours\r\n" in head
+        assert b"X-Forwarded-For: 127.0.0.1\r\n" in head
+        assert b"X-Request-Id: " in head
+        assert b"6.6.6.6" not in head
+        assert b"X-Real-IP" not in head
+
+
 def cors_fields(answer: Answer) -> dict[str, str]:
     return {name: value for name, value in answer.fields if name.lower().startswith(("access-control-", "vary"))}
 
