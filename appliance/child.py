@@ -30,14 +30,16 @@ _log = logging.getLogger("headrace")
 
 
 async def play_proxy(link: Link, arguments: argparse.Namespace) -> int:
-    """A proxy worker: counts into the mapping at ``cells_fd``."""
+    """A proxy worker: counts into the mapping at ``cells_fd``, and shares that at ``shared_fd`` with the others."""
     from appliance.proxy_child import ProxyChild
     from proxy.cells import MAPPING_BYTES, Cells
+    from proxy.shared.table import SharedTable
     from proxy.worker import BuildError, ProxyWorker
 
     cells = Cells(mmap.mmap(arguments.cells_fd, MAPPING_BYTES))
     access_log_fd = os.open(os.devnull, os.O_WRONLY)
-    worker = ProxyWorker(cells=cells, access_log_fd=access_log_fd)
+    shared = SharedTable.attached(arguments.shared_fd, arguments.column)
+    worker = ProxyWorker(cells=cells, shared=shared, access_log_fd=access_log_fd)
     return await ProxyChild(link, worker, access_log_fd, BuildError).run()
 
 
@@ -61,6 +63,8 @@ def main(roles: dict[str, Role] = ROLES) -> NoReturn:
     parser.add_argument("role", choices=list(roles))
     parser.add_argument("--control-fd", type=int, required=True)
     parser.add_argument("--cells-fd", type=int, default=-1)
+    parser.add_argument("--shared-fd", type=int, default=-1)
+    parser.add_argument("--column", type=int, default=0)
     parser.add_argument("--name", default="child")
     parser.add_argument("--log-level", default="info")
     arguments = parser.parse_args()

@@ -26,11 +26,13 @@ from appliance.control import Channel, Message
 from appliance.events import Event, Role
 from appliance.systemd import PRIVATE_VARIABLES
 from proxy.cells import MAPPING_BYTES, reset_gauges
+from proxy.shared.owner import NoColumn, SharedTableOwner
 
 COMMAND = (sys.executable, "-P", "-m", "appliance.child")
 #: What the runtime must find in its environment before it is imported.
 ENGINE_ENVIRONMENT = {"ORT_DISABLE_TELEMETRY": "1", "NUMPY_MADVISE_HUGEPAGE": "0"}
 
+_ALONE_S = 10.0  # so long after an end, a worker that is alone may count on nobody coming
 _KILLED_S = 2.0  # a process ends within it once it was killed, or hangs in the kernel
 
 
@@ -43,6 +45,7 @@ class Child:
     process: subprocess.Popen[bytes]
     pidfd: int
     channel: Channel
+    column: int | None = None  # of a proxy, in the table that all of them share
     statistics: dict[str, Any] = field(default_factory=dict)
 
 
@@ -59,8 +62,11 @@ class Children:
         self.running: dict[int, Child] = {}
         self.cells: dict[str, mmap.mmap] = {}  # a proxy's metrics by its post: a successor counts on
         self._cells_fds: dict[str, int] = {}
+        self._shared = SharedTableOwner()
         self._happened = happened
         self._progressed = progressed
+        self._questions: dict[int, tuple[int, asyncio.Future[Message]]] = {}
+        self._num_questions = 0
         self._command = tuple(command)
         self._loop = asyncio.get_running_loop()
 
@@ -69,10 +75,12 @@ class Children:
         ours, theirs = socket.socketpair()
         fds = [theirs.fileno()]
         arguments = [role, "--control-fd", str(theirs.fileno()), "--name", name, "--log-level", log_level]
-        if role == "proxy":
-            fds.append(self._map_cells(name))
-            arguments += ["--cells-fd", str(fds[-1])]
+        column: int | None = None
         try:
+            if role == "proxy":
+                column = self._shared.enter()
+                fds += [self._map_cells(name), self._shared.fd]
+                arguments += ["--cells-fd", str(fds[1]), "--shared-fd", str(fds[2]), "--column", str(column)]
             process = subprocess.Popen(
                 [*self._command, *arguments],
                 env=child_environment(os.environ, role, withheld),
@@ -80,22 +88,37 @@ class Children:
                 pass_fds=fds,
                 start_new_session=True,
             )
-        except OSError as error:
+        except (OSError, NoColumn) as error:
             ours.close()
-            self._happened(events.Fatal(number, f"could not be started: {error.strerror or error}"))
+            if column is not None:
+                self._shared.left(column)
+            why = getattr(error, "strerror", None) or error
+            self._happened(events.Fatal(number, f"could not be started: {why}"))
             self._happened(events.Exited(number, 1))
             return
         finally:
             theirs.close()
         pidfd = os.pidfd_open(process.pid)
         channel = Channel(ours, lambda message, fds: self._heard(number, message, fds), lambda: None)
-        self.running[number] = Child(number, name, process, pidfd, channel)
+        self.running[number] = Child(number, name, process, pidfd, channel, column)
         self._loop.add_reader(pidfd, self._reap, number)
 
     def tell(self, number: int, kind: str, fds: Sequence[int] = (), **facts: Any) -> None:
         """Send an order, if the child is still there."""
         if child := self.running.get(number):
             child.channel.send({"type": kind, **facts}, fds)
+
+    def ask(self, number: int, kind: str, **facts: Any) -> asyncio.Future[Message]:
+        """Send a question; the future holds the answer, or is cancelled when the child is gone before."""
+        self._num_questions += 1
+        answer: asyncio.Future[Message] = self._loop.create_future()
+        self._questions[self._num_questions] = number, answer
+        answer.add_done_callback(lambda _, ticket=self._num_questions: self._questions.pop(ticket, None))
+        if number in self.running:
+            self.tell(number, kind, ticket=self._num_questions, **facts)
+        else:
+            answer.cancel()
+        return answer
 
     def kill(self, number: int, name: str) -> None:
         """Send a signal by its name, if the child is still there."""
@@ -116,6 +139,7 @@ class Children:
             mapping.close()
         for fd in self._cells_fds.values():
             os.close(fd)
+        self._shared.close()
 
     def _map_cells(self, name: str) -> int:
         if name not in self._cells_fds:
@@ -133,8 +157,14 @@ class Children:
         child.channel.read_rest()  # its last words may still be in the socket
         child.channel.close()
         del self.running[number]
+        for asked, answer in list(self._questions.values()):
+            if asked == number:
+                answer.cancel()
         if child.name in self.cells:
             reset_gauges(self.cells[child.name])
+        if child.column is not None:
+            self._shared.left(child.column)
+            self._loop.call_later(_ALONE_S, self._shared.settle)
         self._happened(events.Exited(number, status))
 
     def _heard(self, number: int, message: Message, fds: list[int]) -> None:
@@ -156,6 +186,10 @@ class Children:
                 self._happened(events.Serving(number, message.get("revision", 0)))
             case {"type": "fatal", "reason": reason}:
                 self._happened(events.Fatal(number, reason))
+            case {"type": "answer", "ticket": ticket}:
+                question = self._questions.get(ticket)
+                if question is not None and question[0] == number and not question[1].done():
+                    question[1].set_result(message)
             case {"type": "progress", "step": step}:
                 self._progressed(child.name, step)
 

@@ -17,12 +17,15 @@ from proxy.cells import Cells
 from proxy.certificates import CertificateTable, certificate_table
 from proxy.chain import Chain
 from proxy.client_address import ClientAddress
+from proxy.config import Breaker as BreakerConfig
 from proxy.config import Listener, Materials
 from proxy.config_routes import ENGINE, ProxyConfig, cross_check, route_of
 from proxy.metrics import RouteMetrics
 from proxy.policy import PolicyEnv, PolicySet, States, build_chain
 from proxy.route import Route, Router
-from proxy.upstream.breaker import Event, State
+from proxy.shared.table import SharedTable
+from proxy.upstream.breaker import Breaker
+from proxy.upstream.breakers import ENGINE_BREAKER, build_breaker
 from proxy.upstream.servers import ServerEnv
 from proxy.upstream.upstream import Upstream, build_engine, build_upstream
 
@@ -76,12 +79,13 @@ def build_snapshot(
     previous: States | None,
     cells: Cells,
     emit: Callable[[bytes], None],
+    shared: SharedTable,
 ) -> Snapshot:
     """The snapshot of a configuration. addresses: of the listeners for which there are sockets. Raises BuildError."""
     problems = [f"{'.'.join(map(str, place))}: {text}" for place, text in cross_check(config)]
     if problems:
         raise BuildError(problems)
-    build = _Build(config, materials, States(previous), cells, emit)
+    build = _Build(config, materials, States(previous), cells, emit, shared)
     upstreams = build.upstreams()
     routes = build.routes()
     listeners = build.listeners(frozenset(addresses))
@@ -108,33 +112,46 @@ class _Build:
     """One build under way; what cannot be used is noted in ``problems`` and left out."""
 
     def __init__(
-        self, config: ProxyConfig, materials: Materials, states: States, cells: Cells, emit: Callable[[bytes], None]
+        self,
+        config: ProxyConfig,
+        materials: Materials,
+        states: States,
+        cells: Cells,
+        emit: Callable[[bytes], None],
+        shared: SharedTable,
     ) -> None:
         self._config = config
         self._materials = materials
         self.states = states
         self._cells = cells
         self._emit = emit
+        self._shared = shared
         self.problems: list[str] = []
 
     def env(self, route: str) -> PolicyEnv:
         """What the policies of a route are built with."""
-        return PolicyEnv(route, self._config.limits, self._materials, self.states, self._cells, self._emit, draw_hex)
+        config = self._config
+        return PolicyEnv(
+            route, config.limits, self._materials, self.states, self._cells, self._emit, draw_hex, self._shared
+        )
 
     def upstreams(self) -> dict[str, Upstream]:
         config = self._config
-        env = ServerEnv(self.states, self._cells)
+        env = ServerEnv(self.states, self._cells, self._shared.record)
         built: dict[str, Upstream] = {}
         for name, table in config.upstreams.items():
             try:
                 built[name] = build_upstream(
-                    name, table, config.defaults, self._materials, env, self._breaker_counter(name)
+                    name, table, config.defaults, self._materials, env, self._breaker(name, table.breaker)
                 )
             except (ValueError, KeyError) as error:
                 self.problems.append(f"upstreams.{name}: {error}")
         if config.engine_socket is not None:
-            changed = self._breaker_counter(ENGINE)
-            built[ENGINE] = build_engine(config.engine_socket, config.defaults, env, changed)
+            try:
+                breaker = self._breaker(ENGINE, ENGINE_BREAKER)
+                built[ENGINE] = build_engine(config.engine_socket, config.defaults, env, breaker)
+            except ValueError as error:
+                self.problems.append(f"models: {error}")
         return built
 
     def routes(self) -> list[Route]:
@@ -168,21 +185,8 @@ class _Build:
         clients = ClientAddress(table.trusted_proxies)
         return ListenerPlan(table, certificates, clients, https_port if table.redirect else None, made_from)
 
-    def _breaker_counter(self, upstream: str) -> Callable[[Event, State, State], None]:
-        counters = {
-            state: self._cells.counter(
-                "headrace_breaker_transitions_total",
-                "Changes of an upstream's circuit breaker, by the state it went to.",
-                {"upstream": upstream, "to": state.value},
-            )
-            for state in State
-        }
-
-        def count(_event: Event, before: State, after: State) -> None:
-            if before is not after:
-                counters[after].add()
-
-        return count
+    def _breaker(self, upstream: str, table: BreakerConfig) -> Breaker:
+        return build_breaker(upstream, table, self.states, self._shared, self._cells)
 
 
 def _port(address: str) -> int:

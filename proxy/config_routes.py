@@ -1,8 +1,8 @@
 """Routes, and the proxy's configuration as a whole.
 
-Owns what one table alone cannot say: that names refer to something, that matches and addresses differ, and which
-limits need one count for the whole box. ``Route.policies`` is made from ``proxy.policy.POLICIES``. Problems are told
-with their place, so that the appliance can name the line.
+Owns what one table alone cannot say: that names refer to something, and that matches and addresses differ.
+``Route.policies`` is made from ``proxy.policy.POLICIES``. Problems are told with their place, so that the appliance can
+name the line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from proxy.conditions import Conditions, conditions_of
 from proxy.config import Defaults, Limit, Listener, Retry, Table, Timeouts, Upstream
 from proxy.config_match import Match, Redirect, Respond, Rewrite
 from proxy.patterns import parse_pattern
-from proxy.policy import POLICIES, PolicySet
+from proxy.policy import PolicySet
 from proxy.rewrite import Rewriter
 from proxy.route import Api
 from proxy.route import Route as BuiltRoute
@@ -129,16 +129,6 @@ def cross_check(config: ProxyConfig, *, engine: bool | None = None) -> list[Prob
     ]
 
 
-def needs_shared_state(config: ProxyConfig) -> list[Loc]:
-    """The policies that count across requests, by place. While counts live in one process, they allow one worker."""
-    return [
-        ("routes", i, "policies", module.NAME)
-        for i, route in enumerate(config.routes)
-        for module in POLICIES
-        if module.SHARED and getattr(route.policies, module.NAME) is not None
-    ]
-
-
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """The message for a name that refers to nothing, with the nearest one that would."""
     names = sorted(known)
@@ -186,17 +176,18 @@ def _check_targets(config: ProxyConfig, has_engine: bool) -> Iterator[Problem]:
 def _check_limits(config: ProxyConfig) -> Iterator[Problem]:
     for i, route in enumerate(config.routes):
         policies = route.policies
-        authenticated = getattr(policies, "auth", None) is not None
+        authenticated = any(getattr(policies, name, None) is not None for name in ("auth", "basic_auth"))
         for j, name in enumerate(getattr(policies, "rate_limit", None) or ()):
             place = ("routes", i, "policies", "rate_limit", j)
             limit = config.limits.get(name)
             if limit is None:
                 yield place, unknown("limit", name, config.limits)
             elif limit.key == "api_key" and not authenticated:
-                yield place, f"the limit {name!r} counts per api_key, but this route has no auth policy"
+                yield place, f"the limit {name!r} counts per api_key, but this route has neither auth nor basic_auth"
         in_flight = getattr(policies, "in_flight", None)
         if in_flight is not None and in_flight.key == "api_key" and not authenticated:
-            yield ("routes", i, "policies", "in_flight", "key"), "counts per api_key, but this route has no auth policy"
+            message = "counts per api_key, but this route has neither auth nor basic_auth"
+            yield ("routes", i, "policies", "in_flight", "key"), message
 
 
 def _check_actions(routes: tuple[Route, ...]) -> Iterator[Problem]:

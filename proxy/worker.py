@@ -24,7 +24,10 @@ from proxy.front import Front
 from proxy.log_writer import LineWriter
 from proxy.metrics import WorkerMetrics
 from proxy.relay import Relay
+from proxy.shared.table import SharedTable
 from proxy.tls import ListenerTls
+from proxy.upstream.breaker import Breaker
+from proxy.upstream.breakers import apply_tables, give_order, show
 from proxy.upstream.connections import Server
 from proxy.upstream.prober import Prober
 from proxy.upstream.resolver import Resolver
@@ -35,6 +38,7 @@ SWEEP_S = 0.5
 _BACKLOG = 1024
 _TLS_SHUTDOWN_S = 2.0
 _DRAIN_POLL_S = 0.05
+_MEET_POLL_S = 0.005  # a busy worker says at its next decision that it has heard of us, an idle one at its next sweep
 
 
 @dataclass(slots=True)
@@ -51,11 +55,18 @@ class ProxyWorker:
     """One worker process's proxy. All methods are called on its event loop."""
 
     def __init__(
-        self, *, cells: Cells | None = None, access_log_fd: int | None = None, sweep_s: float = SWEEP_S
+        self,
+        *,
+        cells: Cells | None = None,
+        shared: SharedTable | None = None,
+        access_log_fd: int | None = None,
+        sweep_s: float = SWEEP_S,
     ) -> None:
-        """cells: where to count; None: nowhere that anybody reads. access_log_fd: None writes no access log."""
+        """cells: where to count; None: nowhere that anybody reads. shared: with other workers; None: there are none.
+        access_log_fd: None writes no access log."""
         require_c_parser()
         self._cells = cells if cells is not None else Cells()
+        self._shared = shared if shared is not None else SharedTable.alone()
         self._metrics = WorkerMetrics(self._cells)
         self._log = LineWriter(access_log_fd, self._metrics.log_dropped.add)
         self._sweep_s = sweep_s
@@ -74,11 +85,14 @@ class ProxyWorker:
     async def build(self, config: ProxyConfig, materials: Materials, sockets: Mapping[str, socket.socket]) -> Snapshot:
         """A snapshot, ready to commit. sockets: of new listeners, bound, by address; those in use are known.
 
-        Raises BuildError with every problem; nothing that serves is changed either way.
+        Raises BuildError with every problem; nothing that serves is changed either way. Begins when the other workers
+        know of this one.
         """
+        while not self._shared.may_decide:  # noqa: ASYNC110
+            await asyncio.sleep(_MEET_POLL_S)
         known = {**self._sockets, **sockets}
         previous = self._snapshot.states if self._snapshot is not None else None
-        snapshot = build_snapshot(config, materials, known, previous, self._cells, self._log.emit)
+        snapshot = build_snapshot(config, materials, known, previous, self._cells, self._log.emit, self._shared)
         snapshot.sockets.update({address: known[address] for address in snapshot.listeners})
         return snapshot
 
@@ -88,6 +102,7 @@ class ProxyWorker:
         if ENGINE in snapshot.upstreams:
             snapshot.upstreams[ENGINE].engine.down = self._engine_down
         snapshot.states.seal()
+        apply_tables(_breakers(snapshot), snapshot.config)
         self._sockets = dict(snapshot.sockets)
         for watcher in _watchers(snapshot):
             watcher.start()
@@ -124,7 +139,12 @@ class ProxyWorker:
             return
         front = Front(plan, self._current, self._relays)
         scheme = "https" if plan.tls is not None else "http"
-        edge = EdgeServer(front.serve, plan.config.limits, scheme=scheme)
+        edge = EdgeServer(
+            front.serve,
+            plan.config.limits,
+            scheme=scheme,
+            stands_for_many=lambda peer: front.plan.clients.trusts(peer),
+        )
         self._edges.add(edge)
         context: ListenerTls | None = None
         tls: dict[str, Any] = {}
@@ -153,7 +173,7 @@ class ProxyWorker:
 
     @staticmethod
     def _let_go(edge: EdgeServer) -> None:
-        for connection in edge.open:
+        for connection in tuple(edge.open):
             connection.close_if_idle()
 
     # State
@@ -169,6 +189,15 @@ class ProxyWorker:
             upstream.breaker.reset(time.monotonic())
             for state in upstream.states:
                 state.reset()
+
+    def breakers(self) -> dict[str, dict[str, Any]]:
+        """The upstreams' breakers by name, as plain JSON values."""
+        now = time.monotonic()
+        return {name: show(breaker, now) for name, breaker in _breakers(self._snapshot).items()}
+
+    def order_breakers(self, order: str, names: list[str], for_s: float | None, number: float) -> None:
+        """Open, close or reset breakers; a ``number`` that was obeyed by any worker is not obeyed again."""
+        give_order(_breakers(self._snapshot), order, names, for_s, number, time.monotonic())
 
     async def drain(self, deadline_s: float) -> bool:
         """Accept nothing more, close what is idle, let the rest end, abort at the deadline. True: nothing was cut."""
@@ -226,6 +255,7 @@ class ProxyWorker:
     def _sweep(self) -> None:
         now = time.monotonic()
         self._lag_s = max(0.0, now - self._sweep_due)
+        self._shared.look()
         connections = self._open()
         for connection in connections:
             connection.check(now)
@@ -233,6 +263,8 @@ class ProxyWorker:
             relay.check(now)
         for server in _servers(self._current()):
             server.drop_old(now)
+        for breaker in _breakers(self._snapshot).values():
+            breaker.look(now)
         serving = {listening.edge for listening in self._listening.values()}
         self._edges = {edge for edge in self._edges if edge in serving or edge.open}
         self._metrics.loop_lag.set(self._lag_s)
@@ -252,6 +284,11 @@ def _calm_collector() -> None:
 
 def _servers(snapshot: Snapshot) -> set[Server]:
     return {server for upstream in snapshot.upstreams.values() for server in upstream.servers}
+
+
+def _breakers(snapshot: Snapshot | None) -> dict[str, Breaker]:
+    upstreams = snapshot.upstreams if snapshot is not None else {}
+    return {name: upstream.breaker for name, upstream in upstreams.items()}
 
 
 def _watchers(snapshot: Snapshot) -> set[Prober | Resolver]:

@@ -11,14 +11,14 @@ from appliance.config import files
 from appliance.config.document import Document
 from appliance.config.exposure import check_exposure
 from appliance.config.materials import gather
-from appliance.config.problems import ConfigurationError, Finding, Problem, problem_at, spell_loc
+from appliance.config.problems import ConfigurationError, Finding, Problem, problem_at
 from appliance.config.references import check_references
 from appliance.config.runtime_dir import MAX_RUNTIME_DIR_BYTES, runtime_dir_of
-from appliance.config.tables import HeadraceConfig
+from appliance.config.tables import MAX_WORKERS, HeadraceConfig
 from appliance.config.validation import place_of, validate
 from engine.settings import EngineSettings, ModelSettings
 from proxy.config import Materials
-from proxy.config_routes import ProxyConfig, cross_check, needs_shared_state
+from proxy.config_routes import ProxyConfig, cross_check
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def load(path: Path) -> Configuration:
     findings += check_references(config, contents, root)
     findings += check_exposure(config)
     findings += cross_check(proxy)
-    findings += _check_appliance(config, proxy, runtime_dir)
+    findings += _check_appliance(config, runtime_dir)
     if findings:
         raise ConfigurationError(_in_order(document, findings))
     return Configuration(
@@ -71,9 +71,14 @@ def load(path: Path) -> Configuration:
         materials=contents,
         sources=sources,
         runtime_dir=runtime_dir,
-        workers=1 if config.workers == "auto" else config.workers,
+        workers=default_workers(config) if config.workers == "auto" else config.workers,
         access_log=_access_log(config, root),
     )
+
+
+def default_workers(config: HeadraceConfig) -> int:
+    """One per core that we may use, less one for the engine if there is one; at least one."""
+    return min(MAX_WORKERS, max(1, len(os.sched_getaffinity(0)) - bool(config.models.by_name)))
 
 
 def _engine_settings(config: HeadraceConfig, root: Path) -> EngineSettings | None:
@@ -109,14 +114,8 @@ def _access_log(config: HeadraceConfig, root: Path) -> Path | Literal["stderr", 
             return root / written
 
 
-def _check_appliance(config: HeadraceConfig, proxy: ProxyConfig, runtime_dir: Path) -> list[Finding]:
+def _check_appliance(config: HeadraceConfig, runtime_dir: Path) -> list[Finding]:
     findings: list[Finding] = []
-    shared = [spell_loc(loc) for loc in needs_shared_state(proxy)]
-    if config.workers != "auto" and config.workers > 1 and shared:
-        message = (
-            f"expected 1 or auto, found {config.workers}: each worker would count for itself in {', '.join(shared)}"
-        )
-        findings.append((("workers",), message))
     if len(os.fsencode(runtime_dir)) > MAX_RUNTIME_DIR_BYTES:
         message = f"{runtime_dir} is too long for sockets inside it; expected {MAX_RUNTIME_DIR_BYTES} bytes at most"
         findings.append((("runtime_dir",), message))

@@ -96,6 +96,9 @@ class Route(ProxyRoute):
     allow_anonymous: bool = False  # serve the engine, or an upstream with our key, to callers without a key
 
 
+MAX_WORKERS = 256
+
+
 class HeadraceConfig(Table):
     """The file. Every key but ``listeners`` may be left out."""
 
@@ -104,7 +107,7 @@ class HeadraceConfig(Table):
     secrets: dict[Name, Secret] = Field(default_factory=dict)
     runtime_dir: Annotated[str, Field(min_length=1)] | None = None
     drain: Duration = 30.0
-    workers: Annotated[int, Field(ge=1, le=256)] | Auto = "auto"
+    workers: Annotated[int, Field(ge=1, le=MAX_WORKERS)] | Auto = "auto"
     admin: Admin = Admin()
     log: Log = Log()
     listeners: Annotated[tuple[Listener, ...], Field(min_length=1)]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any, Protocol, TypeVar
 
 from proxy.cells import Cells
 from proxy.chain import Policy
 from proxy.config import Limit, Materials, Table
+from proxy.shared.table import SharedTable
 
 T = TypeVar("T")
 
 
 class States:
-    """Live state by name (limits, permits, breakers, pools), carried from one snapshot's build to the next.
+    """Live state of this worker by name (breakers, pools), carried from one snapshot's build to the next.
 
     A build works on ``States(previous)``: what it asks for is taken over or made new, and nothing of ``previous``
     changes, so a build that fails leaves no trace. ``seal`` at commit lets go of what the new snapshot did not ask for.
@@ -44,8 +45,8 @@ class PolicyEnv:
     """A policy's surroundings, the same for all policies of a route.
 
     route: the route's name. emit: takes one access-log line without its newline; bounded and never blocking.
-    draw_hex: that many random bytes as hexadecimal digits. beside: the route's whole ``policies:`` table, for policies
-    that behave otherwise beside others.
+    draw_hex: that many random bytes as hexadecimal digits. shared: what all workers know together. beside: the route's
+    whole ``policies:`` table, for policies that behave otherwise beside others.
     """
 
     route: str
@@ -55,6 +56,7 @@ class PolicyEnv:
     cells: Cells
     emit: Callable[[bytes], None]
     draw_hex: Callable[[int], str] = token_hex
+    shared: SharedTable = field(default_factory=SharedTable.alone)
     beside: Table | None = None
 
 
@@ -63,7 +65,6 @@ class PolicyModule(Protocol):
 
     NAME: str  # the key under ``policies:``
     ALWAYS: bool  # on without being named; its Config has only defaults
-    SHARED: bool  # counts across requests, so the whole box must have one count
 
     @property
     def Config(self) -> Any:

@@ -1,7 +1,8 @@
 """How many requests of one key, client or route may be open at once. Pure.
 
-A permit is taken in ``admit`` and given back in ``settle``, which the chain runs exactly once. The counts are carried
-over a reload: a request that began under the old snapshot gives its permit back to the same table.
+A permit is taken in ``admit`` and given back in ``settle``, which the chain runs exactly once. The counts are those of
+all workers, and stand where no reload touches them: a request that began under the old snapshot counts and gives its
+permit back as any other. A worker that dies gives back what it held.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from proxy.config import Table
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Outcome, Reply
 from proxy.policy.env import PolicyEnv
+from proxy.shared.permits import Permits
 
 NAME = "in_flight"
 ALWAYS = False
-SHARED = True
 
 RETRY_AFTER_S = 1.0  # when one of them ends is not known; a second is soon
 
@@ -31,17 +32,14 @@ class Config(Table):
 
 def build(config: Config, env: PolicyEnv) -> InFlight:
     """The policy of one route; its counts are kept under the route's name and the kind of key."""
-    counts: dict[str, int] = env.states.get((NAME, env.route, config.key), dict)
-    return InFlight(config, counts)
+    return InFlight(config, env.shared.permits(f"{config.key} {env.route}"))
 
 
 class InFlight(Policy):
-    """counts: open requests per key; a key without any is not in it, so it is as large as what is open."""
-
-    def __init__(self, config: Config, counts: dict[str, int]) -> None:
+    def __init__(self, config: Config, permits: Permits) -> None:
         self._max = config.max
         self._key = config.key
-        self._counts = counts
+        self._permits = permits
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
         key = ""
@@ -49,10 +47,9 @@ class InFlight(Policy):
             key = x.key_id or ""
         elif self._key == "client":
             key = counted_as(x.client)
-        open_now = self._counts.get(key, 0)
-        if open_now < self._max:
-            self._counts[key] = open_now + 1
-            x.scratch[NAME] = key
+        permit = self._permits.take(key, self._max)
+        if permit >= 0:
+            x.scratch[NAME] = permit
             return None
         if self._key == "route":  # not this client's doing: the box is full
             message = f"This route serves {self._max} requests at once and is full. Try again shortly."
@@ -62,11 +59,6 @@ class InFlight(Policy):
         return refuse(x, Kind.IN_FLIGHT, message, retry_after_s=RETRY_AFTER_S, violated=(NAME,))
 
     def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
-        key = x.scratch.pop(NAME, None)
-        if key is None:
-            return
-        left = self._counts[key] - 1
-        if left:
-            self._counts[key] = left
-        else:
-            del self._counts[key]
+        permit = x.scratch.pop(NAME, None)
+        if permit is not None:
+            self._permits.give_back(permit)

@@ -19,23 +19,24 @@ from proxy.client_address import counted_as
 from proxy.errors import Kind, refuse, retry_after
 from proxy.exchange import Exchange, Head, Reply
 from proxy.fields import go_duration, sf_item
-from proxy.gcra import Gcra, Terms
+from proxy.gcra import Terms
 from proxy.policy.env import PolicyEnv
+from proxy.shared.limit import SharedLimit, decide_together
 
 NAME = "rate_limit"
 ALWAYS = False
-SHARED = True
 
 Config = Annotated[tuple[str, ...], Field(min_length=1)]  # names of limits
 
 
 def build(config: tuple[str, ...], env: PolicyEnv) -> RateLimit:
-    """The policy of one route; a limit's memory is one for all routes that name it, and outlives the snapshot."""
+    """The policy of one route; a limit's memory is one for all routes that name it and all workers, and outlives both
+    the snapshot and the worker."""
     return RateLimit([_Named(name, env) for name in dict.fromkeys(config)])
 
 
 class _Named:
-    """One limit as this snapshot has it, over the memory that all snapshots share."""
+    """One limit as this snapshot has it, over the memory that all snapshots and workers share."""
 
     __slots__ = ("_item", "_item_says", "ietf", "key_of", "memory", "name", "policy_item", "refused", "styles", "terms")
 
@@ -46,7 +47,7 @@ class _Named:
         self.terms = Terms(events, per_s, limit.burst or events)
         self.styles = frozenset(limit.headers)
         self.key_of = _key_of(limit.key, env.route)
-        self.memory = env.states.get((NAME, name), lambda: Gcra(self.terms))
+        self.memory: SharedLimit = env.shared.limit(name, self.terms)
         window_s = ceil(self.terms.burst * per_s / events)
         self.policy_item = sf_item(name, {"q": self.terms.burst, "w": window_s})
         self.ietf = "ietf" in self.styles
@@ -82,29 +83,25 @@ class RateLimit(Policy):
         self._openai = any("openai" in named.styles for named in limits)
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
-        standing: list[tuple[_Named, str, float]] = []
+        limits = self._limits
+        if len(limits) == 1:
+            named = limits[0]
+            used = named.memory.decide(named.key_of(x), now)
+            refused = used < 0.0
+            standing = [(named, -1.0 - used if refused else used)]
+        else:
+            counts = decide_together([(each.memory, each.key_of(x)) for each in limits], now)
+            refused = counts[0] < 0.0
+            standing = [(each, -1.0 - used if refused else used) for each, used in zip(limits, counts, strict=True)]
         x.scratch[NAME] = standing
-        passes = True
-        for named in self._limits:
-            memory, key = named.memory, named.key_of(x)
-            if memory.terms is not named.terms and memory.terms != named.terms:
-                # The first request under this snapshot: not at build, which may still be discarded.
-                memory.change(named.terms, now)
-            used = memory.used(key, now)
-            standing.append((named, key, used))
-            if not memory.fits(used):
-                passes = False
-        if not passes:
-            return _refusal(x, standing)
-        x.scratch[NAME] = [(named, key, named.memory.take(key, used, now)) for named, key, used in standing]
-        return None
+        return _refusal(x, standing) if refused else None
 
     def respond(self, x: Exchange, head: Head, now: float) -> None:
         standing = x.scratch.get(NAME)
         if standing is None:
             return
         if self._policies:
-            items = [named.ietf_item(used) for named, _, used in standing if named.ietf]
+            items = [named.ietf_item(used) for named, used in standing if named.ietf]
             head.headers += ((b"RateLimit-Policy", self._policies), (b"RateLimit", b", ".join(items)))
         if self._dated:
             named, left, reset_s = _tightest(standing, "x-ratelimit")
@@ -122,8 +119,8 @@ class RateLimit(Policy):
             )
 
 
-def _refusal(x: Exchange, standing: list[tuple[_Named, str, float]]) -> Reply:
-    refusing = [(named.memory.wait_s(used), named) for named, _, used in standing if not named.memory.fits(used)]
+def _refusal(x: Exchange, standing: list[tuple[_Named, float]]) -> Reply:
+    refusing = [(named.memory.wait_s(used), named) for named, used in standing if not named.memory.fits(used)]
     for _, named in refusing:
         named.refused.add()
     wait_s, named = max(refusing, key=lambda pair: pair[0])
@@ -140,12 +137,12 @@ def _whole(seconds: float) -> int:
     return ceil(seconds - 1e-9)
 
 
-def _tightest(standing: list[tuple[_Named, str, float]], style: str) -> tuple[_Named, int, float]:
+def _tightest(standing: list[tuple[_Named, float]], style: str) -> tuple[_Named, int, float]:
     """(limit, remaining, seconds to reset) of the limit with the least left: these fields have room for one."""
     return min(
         (
             (named, named.memory.remaining(used), named.memory.reset_s(used))
-            for named, _, used in standing
+            for named, used in standing
             if style in named.styles
         ),
         key=lambda row: (row[1], -row[2]),

@@ -13,6 +13,7 @@ from proxy.config import Limit, Materials
 from proxy.config_routes import ProxyConfig, Route
 from proxy.exchange import Ending, Exchange, Head, Outcome
 from proxy.policy import PolicyEnv, States, build_chain
+from proxy.shared.table import SharedTable
 
 COMPLETE = Outcome(Ending.COMPLETE, 200)
 
@@ -66,6 +67,7 @@ def chain(
     lines: list[bytes] | None = None,
     cells: Cells | None = None,
     route: str = "r",
+    shared: SharedTable | None = None,
 ) -> Chain:
     """The chain of a route with this ``policies:`` table; drawn digits are always 0x11, lines go to ``lines``."""
     built = Route.model_validate_json(json.dumps({"to": "engine", "policies": policies})).policies
@@ -77,6 +79,7 @@ def chain(
         cells=cells or Cells(),
         emit=(lines if lines is not None else []).append,
         draw_hex=lambda size: "11" * size,
+        shared=shared or SharedTable.alone(),
     )
     return build_chain(built, env)
 

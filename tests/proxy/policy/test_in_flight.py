@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from proxy.chain import Chain
 from proxy.exchange import Exchange
-from proxy.policy import States
+from proxy.shared.layout import Geometry
+from proxy.shared.table import SharedTable
 from tests.proxy.make import COMPLETE, answer, chain, exchange
 
 
-def limited(key: str, most: int, states: States | None = None, **more: Any) -> Chain:
-    return chain({"in_flight": {"max": most, "key": key}, **more}, states=states)
+def limited(key: str, most: int, shared: SharedTable | None = None, **more: Any) -> Chain:
+    return chain({"in_flight": {"max": most, "key": key}, **more}, shared=shared)
 
 
 def test_a_full_route_is_the_boxs_doing_503() -> None:
@@ -60,11 +61,11 @@ def test_a_request_over_its_rate_gives_its_permit_back() -> None:
 
 
 def test_permits_taken_before_a_reload_are_given_back_after_it() -> None:
-    old_states = States()
-    old = limited("route", 2, old_states)
+    shared = SharedTable.alone()
+    old = limited("route", 2, shared)
     flying = [exchange(), exchange()]
     assert [answer(old, x).status for x in flying] == [200, 200]
-    new = limited("route", 2, States(old_states))
+    new = limited("route", 2, shared)
     assert answer(new, exchange()).status == 503
     old.settle(flying[0], COMPLETE, 0.0)
     assert answer(new, exchange()).status == 200
@@ -72,7 +73,8 @@ def test_permits_taken_before_a_reload_are_given_back_after_it() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["arrive", "end"]), st.integers(0, 3)), max_size=60))
 def test_no_permit_is_lost_or_given_twice(steps: list[tuple[str, int]]) -> None:
-    served = limited("client", 2)
+    shared = SharedTable.alone(Geometry(permits=64))
+    served = limited("client", 2, shared)
     flying: dict[int, list[Exchange]] = {client: [] for client in range(4)}
     for step, client in steps:
         if step == "arrive":
@@ -90,4 +92,4 @@ def test_no_permit_is_lost_or_given_twice(steps: list[tuple[str, int]]) -> None:
     for exchanges in flying.values():
         for x in exchanges:
             served.settle(x, COMPLETE, 0.0)
-    assert served.policies[-1]._counts == {}
+    assert [shared.permits("client r").open(f"192.0.2.{client}") for client in range(4)] == [0] * 4

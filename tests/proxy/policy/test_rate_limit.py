@@ -9,7 +9,7 @@ import http_sf
 import pytest
 
 from proxy.exchange import Head
-from proxy.policy import States
+from proxy.shared.table import SharedTable
 from tests.proxy.make import chain, exchange, serve
 
 ALL = ["ietf", "x-ratelimit", "openai"]
@@ -120,39 +120,35 @@ def test_whose_requests_are_counted_together(
 
 
 def test_a_limit_is_one_for_all_routes_that_name_it_unless_it_counts_by_route() -> None:
-    states = States()
+    shared = SharedTable.alone()
     limits = {"box": limit("1/min"), "each": limit("1/min", key="route")}
     for name, status in (("box", 429), ("each", 200)):
         for route, expected in (("r1", 200), ("r2", status)):
-            served = chain({"rate_limit": [name]}, limits=limits, states=states, route=route)
+            served = chain({"rate_limit": [name]}, limits=limits, shared=shared, route=route)
             assert serve(served, exchange()).status == expected
 
 
 def test_H04_a_limit_lowered_and_raised_by_reloads() -> None:
-    states = States()
-    served = chain({"rate_limit": ["a"]}, limits={"a": limit("100/min")}, states=states)
+    shared = SharedTable.alone()
+    served = chain({"rate_limit": ["a"]}, limits={"a": limit("100/min")}, shared=shared)
     for _ in range(80):
         assert serve(served, exchange()).status == 200
 
-    states = States(states)
-    served = chain({"rate_limit": ["a"]}, limits={"a": limit("50/min")}, states=states)
-    states.seal()
+    served = chain({"rate_limit": ["a"]}, limits={"a": limit("50/min")}, shared=shared)
     refused = serve(served, exchange())
     assert refused.status == 429
     assert text(refused, "RateLimit") == '"a";r=0;t=38'
     assert text(refused, "Retry-After") == "38"
 
-    states = States(states)
-    served = chain({"rate_limit": ["a"]}, limits={"a": limit("200/min")}, states=states)
-    states.seal()
+    served = chain({"rate_limit": ["a"]}, limits={"a": limit("200/min")}, shared=shared)
     assert text(serve(served, exchange()), "RateLimit") == '"a";r=119;t=25'
 
 
 def test_a_build_that_is_discarded_changes_nothing() -> None:
-    states = States()
-    served = chain({"rate_limit": ["a"]}, limits={"a": limit("2/min")}, states=states)
+    shared = SharedTable.alone()
+    served = chain({"rate_limit": ["a"]}, limits={"a": limit("2/min")}, shared=shared)
     assert serve(served, exchange()).status == 200
-    chain({"rate_limit": ["a", "b"]}, limits={"a": limit("1/h"), "b": limit("1/h")}, states=States(states))
+    chain({"rate_limit": ["a", "b"]}, limits={"a": limit("1/h"), "b": limit("1/h")}, shared=shared)
     assert text(serve(served, exchange()), "RateLimit") == '"a";r=0;t=30'
 
 

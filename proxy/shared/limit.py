@@ -1,0 +1,163 @@
+"""A limit's memory in the shared table: what every key has used of it, counted exactly by all workers.
+
+A decision reads one number and, if the request passes, stores one, in the lock of the key's stripe. What concerns more
+than one key's number (a key that is new, a limit that a reload changed, several limits at once) has all stripes.
+
+Memory is bounded. When a key finds every slot of its window taken, one whose bucket is full again makes room. While
+there is none, new keys share one common bucket, and a key that finds room afterwards starts with what the common one
+has used: no key is ever forgiven to make room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proxy.gcra import EPSILON, Gcra, Terms
+from proxy.shared.key_slots import KeySlots
+from proxy.shared.layout import LIMIT_HEAD_WORDS, Memory
+from proxy.shared.locks import ALL_LIMITS, LIMIT_STRIPES, LIMITS_DONE, STRIPE_MASK, Locks
+from proxy.shared.places import Lease
+
+_COMMON = 7  # word of a limit's head: when the common bucket is full again
+
+
+class SharedLimit(Gcra):
+    """One limit under a snapshot's terms, over numbers that outlive the snapshot and the worker.
+
+    The clock's pace is shared, too: it is that of the terms under which somebody decided last.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_common_at",
+        "_doubles",
+        "_lease",
+        "_locks",
+        "_pace",
+        "_pace_at",
+        "_pace_known",
+        "_read_at",
+        "_slots",
+        "_to_value",
+        "_words",
+    )
+
+    def __init__(self, terms: Terms, memory: Memory, locks: Locks, lease: Lease, name: str) -> None:
+        super().__init__(terms)
+        layout = memory.layout
+        at = layout.limits + lease.index * layout.limit_bytes
+        self._lease = lease
+        self._locks = locks
+        self._words = memory.words
+        self._doubles = memory.doubles
+        self._slots = KeySlots(memory, at + 8 * LIMIT_HEAD_WORDS, layout.geometry.keys, name)
+        self._to_value = layout.limit_values // 8 - LIMIT_HEAD_WORDS  # from a digest's index to its number's
+        self._pace_at = at // 8
+        self._common_at = at // 8 + _COMMON
+        self._pace_known = 0
+        self._clock = self._read_at = self._pace = 0.0  # units, at this time, that many units per second
+
+    def decide(self, key: str, now: float) -> float:
+        """Count one request of ``key`` if it fits: what the key has used then. Else -1 less what it has used."""
+        at, digest = self._slots.find(key)
+        if at:
+            self._locks.enter(LIMIT_STRIPES[digest & STRIPE_MASK])
+            try:
+                if self._words[self._pace_at] != self._pace_known:
+                    self._read_pace()
+                if self._words[at] == digest and self._pace == self.rate:
+                    clock = self._clock + (now - self._read_at) * self._pace
+                    value_at = at + self._to_value
+                    used = self._doubles[value_at] - clock
+                    if used < 0.0:
+                        used = 0.0
+                    used += 1.0
+                    if used > self.burst + EPSILON:
+                        return -used
+                    self._doubles[value_at] = clock + used
+                    return used
+            finally:
+                self._locks.leave(LIMITS_DONE)
+        return decide_together([(self, key)], now)[0]
+
+    def used(self, key: str, now: float) -> float:
+        """Requests of ``key`` not yet forgiven. More than ``burst`` only after the limit was lowered. All stripes are
+        ours."""
+        clock = self._clock_at(now)
+        at, digest = self._slots.find(key)
+        if not at or self._words[at] != digest:
+            at, _ = self._slots.look_up(key)
+        used = self._doubles[at + self._to_value if at else self._common_at] - clock
+        return used if used > 0.0 else 0.0
+
+    def take(self, key: str, used: float, now: float) -> float:
+        """Count one request of ``key``, which had ``used`` that many. All stripes are ours."""
+        clock = self._clock_at(now)
+        at, digest = self._slots.find(key)
+        used += 1.0
+        if not at:
+            at = self._free_slot(digest, clock)
+            if not at:
+                self._doubles[self._common_at] = clock + used
+                return used
+            # Killed between the stores, it leaves an empty slot.
+            self._words[at] = 0
+            self._doubles[at + self._to_value] = clock + used
+            self._words[at] = digest
+            self._slots.stands(key, at, digest)
+        else:
+            self._doubles[at + self._to_value] = clock + used
+        return used
+
+    def _free_slot(self, digest: int, clock: float) -> int:
+        """A slot that is empty, else one whose key's bucket is full again; 0: there is none."""
+        first, standing = self._slots.window(digest)
+        if 0 in standing:
+            return first + standing.index(0)
+        values_at = first + self._to_value
+        values = self._doubles[values_at : values_at + len(standing)].tolist()
+        return next((first + i for i, full_at in enumerate(values) if full_at <= clock), 0)
+
+    def _clock_at(self, now: float) -> float:
+        """The clock's reading, at our pace from now on."""
+        if self._words[self._pace_at] != self._pace_known:
+            self._read_pace()
+        if self._pace != self.rate:
+            self._change_pace(now)
+        return self._clock + (now - self._read_at) * self._pace
+
+    def _read_pace(self) -> None:
+        self._pace_known = self._words[self._pace_at]
+        copy_at = self._pace_at + 1 + 3 * (self._pace_known % 2)
+        self._clock, self._read_at, self._pace = self._doubles[copy_at : copy_at + 3].tolist()
+
+    def _change_pace(self, now: float) -> None:
+        """Every key keeps what it has used: the clock goes on from where it is."""
+        clock = self._clock + (now - self._read_at) * self._pace if self._pace else 0.0
+        num_changes = self._pace_known + 1
+        copy_at = self._pace_at + 1 + 3 * (num_changes % 2)
+        self._doubles[copy_at], self._doubles[copy_at + 1], self._doubles[copy_at + 2] = clock, now, self.rate
+        self._words[self._pace_at] = num_changes
+        self._read_pace()
+
+    def enter_all(self) -> None:
+        """Have every stripe of all limits."""
+        self._locks.enter(ALL_LIMITS)
+
+    def leave_all(self) -> None:
+        """The end of ``enter_all``."""
+        self._locks.leave(LIMITS_DONE)
+
+
+def decide_together(asked: Sequence[tuple[SharedLimit, str]], now: float) -> list[float]:
+    """Count one request under each limit's key if it fits under all: what each key has used then. Else nothing is
+    counted, and each is -1 less what its key has used."""
+    held = asked[0][0]
+    held.enter_all()
+    try:
+        standing = [limit.used(key, now) for limit, key in asked]
+        if all(limit.fits(used) for (limit, _), used in zip(asked, standing, strict=True)):
+            return [limit.take(key, used, now) for (limit, key), used in zip(asked, standing, strict=True)]
+        return [-1.0 - used for used in standing]
+    finally:
+        held.leave_all()
