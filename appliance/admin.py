@@ -1,6 +1,7 @@
 """The admin interface: orders on a unix socket for its owner alone, readings on a loopback port for everybody local.
 
-The port has GET /metrics, /status and /healthz; the socket has them too, and POST /reload, /status and /stop. The port
+The port has GET /metrics, /status and /healthz; the socket has them too, and POST /reload, /breakers,
+/status and /stop. The port
 answers to addresses and to localhost alone: a web page whose name was made to point at 127.0.0.1 sends its own name.
 Knows the box only by the few questions and orders of ``Box``.
 """
@@ -20,6 +21,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from appliance import metrics
 from appliance.admin_client import SOCKET_NAME
+from appliance.breakers import ORDERS
 
 _MAX_BODY_BYTES = 64 << 10
 _SHUTDOWN_S = 0.5
@@ -32,6 +34,7 @@ class Box(Protocol):
     def faults(self) -> tuple[str, ...]: ...
     async def metrics(self) -> bytes: ...
     def reload(self) -> Awaitable[tuple[str, ...]]: ...
+    async def breakers(self, order: str, upstream: str | None, for_s: float | None) -> dict[str, Any]: ...
     def stop(self) -> None: ...
 
 
@@ -44,7 +47,12 @@ class Admin:
 
     async def open_socket(self, runtime_dir: Path) -> None:
         """Take orders at ``admin.sock``, readable by the owner alone, in place of the one before. Raises OSError."""
-        orders = [web.post("/reload", self._reload), web.post("/status", self._status), web.post("/stop", self._stop)]
+        orders = [
+            web.post("/reload", self._reload),
+            web.post("/breakers", self._breakers),
+            web.post("/status", self._status),
+            web.post("/stop", self._stop),
+        ]
         await self._open("socket", _bind_for_owner(runtime_dir / SOCKET_NAME), orders)
 
     async def open_port(self, sock: socket.socket | None) -> None:
@@ -94,6 +102,15 @@ class Admin:
         problems = await reloading if waits else ()
         answer = {"ok": not problems, "problems": list(problems), "revision": self._box.status()["revision"]}
         return web.json_response(answer)
+
+    async def _breakers(self, request: web.Request) -> web.Response:
+        asked = await request.json() if request.can_read_body else {}
+        order, for_s = asked.get("order", "list"), asked.get("for_s")
+        if order not in ORDERS:
+            raise web.HTTPBadRequest(text=f"{order!r} is no order; known: {', '.join(ORDERS)}\n")
+        if for_s is not None and not (isinstance(for_s, int | float) and for_s > 0):
+            raise web.HTTPBadRequest(text=f"for_s: {for_s!r} is not a number of seconds above 0\n")
+        return web.json_response(await self._box.breakers(order, asked.get("upstream"), for_s))
 
     async def _stop(self, request: web.Request) -> web.Response:
         self._box.stop()

@@ -111,11 +111,12 @@ class Children:
     def ask(self, number: int, kind: str, **facts: Any) -> asyncio.Future[Message]:
         """Send a question; the future holds the answer, or is cancelled when the child is gone before."""
         self._num_questions += 1
+        ticket = self._num_questions
         answer: asyncio.Future[Message] = self._loop.create_future()
-        self._questions[self._num_questions] = number, answer
-        answer.add_done_callback(lambda _, ticket=self._num_questions: self._questions.pop(ticket, None))
+        self._questions[ticket] = number, answer
+        answer.add_done_callback(lambda _: self._questions.pop(ticket, None))
         if number in self.running:
-            self.tell(number, kind, ticket=self._num_questions, **facts)
+            self.tell(number, kind, ticket=ticket, **facts)
         else:
             answer.cancel()
         return answer

@@ -17,7 +17,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from appliance import events, exit_codes, log
+from appliance import breakers, events, exit_codes, log
 from appliance.children import COMMAND, Children
 from appliance.config import Configuration, ConfigurationError, load
 from appliance.control import ChannelError
@@ -166,6 +166,12 @@ class Appliance:
         verdict = self._tickets[self._num_tickets] = self._loop.create_future()
         self._events.put_nowait(events.ReloadAsked(self._num_tickets))
         return verdict
+
+    async def breakers(self, order: str, upstream: str | None, for_s: float | None) -> dict[str, Any]:
+        """The breakers after an order: list, open, close or reset. upstream: None, all. for_s: None, for good."""
+        facts = {"order": order, "upstream": upstream, "for_s": for_s, "given_at": self._loop.time()}
+        posts = [post for post in self._supervisor.statistics().posts if post.role == "proxy" and post.serves]
+        return await breakers.hear([self._children.ask(post.child, "breakers", **facts) for post in posts], upstream)
 
     def stop(self) -> None:
         """Drain and end; a second time: end."""

@@ -26,6 +26,8 @@ class Worker(Protocol):
     async def commit(self, snapshot: Any) -> None: ...
     def discard(self, snapshot: Any) -> None: ...
     def engine_state(self, up: bool, reason: str = "") -> None: ...
+    def breakers(self) -> dict[str, dict[str, Any]]: ...
+    def order_breakers(self, order: str, names: list[str], for_s: float | None, number: float) -> None: ...
     async def drain(self, deadline_s: float) -> bool: ...
     def statistics(self) -> dict[str, Any]: ...
 
@@ -70,12 +72,21 @@ class ProxyChild:
                     self._discard(message["revision"])
                 case "engine_state":
                     self._worker.engine_state(message["up"], message["reason"])
+                case "breakers":
+                    self._breakers(message)
                 case "drain":
                     self._drop_pending()
                     for sock in self._sockets.values():
                         sock.close()  # open, it would let clients in whom nobody answers
                     await self._link.finish(self._worker.drain, message["limit_s"])
                     return exit_codes.OK
+
+    def _breakers(self, message: Message) -> None:
+        upstream = message["upstream"]
+        if message["order"] != "list":
+            names = list(self._worker.breakers()) if upstream is None else [upstream]
+            self._worker.order_breakers(message["order"], names, message["for_s"], message["given_at"])
+        self._link.tell("answer", ticket=message["ticket"], breakers=self._worker.breakers())
 
     async def _build(self, message: Message, fds: list[int]) -> None:
         self._drop_pending()

@@ -20,7 +20,7 @@ def reload(
     as_json: JsonOption = False,
 ) -> None:
     """Take the configuration anew without cutting a request. One that is wrong changes nothing."""
-    answer = _ask(config, "reload", wait=wait)
+    answer = ask(config, "reload", wait=wait)
     if as_json:
         print_json(answer)
     else:
@@ -34,14 +34,15 @@ def reload(
 
 def status(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -> None:
     """Show the processes of a running headrace, and what it serves."""
-    answer = _ask(config, "status")
+    answer = ask(config, "status")
     if as_json:
         print_json(answer)
     else:
         _print_tree(answer)
 
 
-def _ask(config: Path, verb: str, **arguments: Any) -> dict[str, Any]:
+def ask(config: Path, verb: str, **arguments: Any) -> dict[str, Any]:
+    """What the headrace of this configuration answers. Raises CommandError if none does."""
     from appliance.admin_client import call
     from appliance.config import locate_runtime_dir
 

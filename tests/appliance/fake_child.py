@@ -1,6 +1,7 @@
 """A child with the real channel, loop and process, and workers that do as the configuration's names tell them.
 
-A proxy refuses a configuration with an upstream named ``refused`` and crashes on one named ``crash``. An engine obeys
+A proxy refuses a configuration with an upstream named ``refused``, crashes on one named ``crash``, and on a question
+about the breaker of one named ``mute``. An engine obeys
 the words in its model folder's ``model.yaml``: ``corrupt`` can never load, ``sick`` loads and then is in trouble.
 """
 
@@ -37,6 +38,7 @@ class FakeProxy:
         self.engine = "unknown"
         self.servers: dict[str, asyncio.Server] = {}
         self.names = ""
+        self.states: dict[str, str] = {}
         self.open: set[asyncio.StreamWriter] = set()
 
     async def build(self, config: ProxyConfig, materials: Materials, sockets: Mapping[str, socket.socket]) -> Any:
@@ -59,6 +61,14 @@ class FakeProxy:
 
     def engine_state(self, up: bool, reason: str = "") -> None:
         self.engine = "up" if up else reason
+
+    def breakers(self) -> dict[str, dict[str, Any]]:
+        if "mute" in self.names:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {name: {"state": self.states.get(name, "closed")} for name in self.names.split(",")}
+
+    def order_breakers(self, order: str, names: list[str], for_s: float | None, number: float) -> None:
+        self.states.update(dict.fromkeys(names, f"{order} {for_s}"))
 
     async def drain(self, deadline_s: float) -> bool:
         for server in self.servers.values():
