@@ -115,6 +115,8 @@ class Server:
         while idle:
             connection = idle.pop()
             if connection.is_open:
+                if not idle and self._num_places >= self._bounds.max_connections:
+                    self.state.full = True
                 return connection
         return None
 
@@ -128,13 +130,15 @@ class Server:
             self._keep(connection, now)
 
     def _keep(self, connection: UpstreamConnection, now: float) -> None:
-        if self.state.full and self._give(connection):
+        state = self.state
+        if state.full and self._waiting.give(connection):
             return
         if len(self._idle) >= self._max_idle:
             connection.abort()
             return
         connection.idle_since = now
         self._idle.append(connection)
+        state.full = False
 
     async def connect(self, timeout_s: float) -> UpstreamConnection:
         """A connection, ready for a request: a new one, or one that another request gave back while this one waited.
@@ -223,7 +227,6 @@ class Server:
     # Places
 
     async def _wait(self) -> Given:
-        self.state.full = True  # until nobody waits when there is something to give
         self.metrics.pending.add(1.0)
         try:
             return await self._waiting.wait()
@@ -236,17 +239,13 @@ class Server:
     def _take_place(self) -> None:
         self._num_places += 1
         self.metrics.connections.add(1.0)
+        if not self._idle and self._num_places >= self._bounds.max_connections:
+            self.state.full = True
 
     def _drop_place(self) -> None:
         self._num_places -= 1
         self.metrics.connections.add(-1.0)
-
-    def _give(self, given: Given) -> bool:
-        """Give a connection, or the place of one, to who waits; False: nobody does."""
-        taken = self._waiting.give(given)
-        if not taken:
-            self.state.full = False
-        return taken
+        self.state.full = False
 
     def _hand_on(self, given: Given) -> None:
         """Who was given this has left."""
@@ -261,7 +260,7 @@ class Server:
             self._free_place()
 
     def _free_place(self) -> None:
-        if not (self.state.full and self._give(None)):  # else the place has a new holder
+        if not self._waiting.give(None):  # else the place has a new holder
             self._drop_place()
 
     def _evict(self) -> bool:

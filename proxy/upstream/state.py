@@ -2,7 +2,7 @@
 
 Owns passive health: a server with ``fails`` failures running is ejected for ``eject`` seconds. These numbers are one
 record for the whole box, changed under its lock, so that any number of workers ejects exactly as one would. ``up`` is
-what this worker's own checks say (``proxy.upstream.health``); ``full`` is set while its bounds are reached.
+what this worker's own checks say (``proxy.upstream.health``); ``full``: a request to it would have to wait.
 """
 
 from __future__ import annotations
