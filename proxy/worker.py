@@ -24,6 +24,7 @@ from proxy.front import Front
 from proxy.log_writer import LineWriter
 from proxy.metrics import WorkerMetrics
 from proxy.relay import Relay
+from proxy.tls import ListenerTls
 from proxy.shared.table import SharedTable
 from proxy.tls import ListenerTls
 from proxy.upstream.breaker import Breaker
@@ -48,6 +49,7 @@ class _Listening:
     front: Front
     edge: EdgeServer
     server: asyncio.Server
+    tls: ListenerTls | None
     tls: ListenerTls | None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,7 @@ from appliance.config.document import Document
 from appliance.config.exposure import check_exposure
 from appliance.config.materials import gather
 from appliance.config.problems import ConfigurationError, Finding, Problem, problem_at
-from appliance.config.references import check_references
+from appliance.config.references import check_references, check_validity
 from appliance.config.runtime_dir import MAX_RUNTIME_DIR_BYTES, runtime_dir_of
 from appliance.config.tables import MAX_WORKERS, HeadraceConfig
 from appliance.config.validation import place_of, validate
@@ -37,12 +38,15 @@ class Configuration:
     runtime_dir: Path
     workers: int
     access_log: Path | Literal["stderr", "off"]
+    warnings: tuple[Problem, ...] = ()  # what is wrong and served all the same
 
 
-def load(path: Path) -> Configuration:
+def load(path: Path, *, at_start: bool = False) -> Configuration:
     """The configuration in ``path``, with everything that it names read and checked.
 
-    Raises ConfigurationError with all problems: of spelling first, then of what the tables mean together.
+    at_start: nothing is served yet that could stay instead, so that an expired certificate, which takes one listener
+    away from its clients, is no reason to take them all: it is a warning. Raises ConfigurationError with all problems:
+    of spelling first, then of what the tables mean together.
     """
     document, sources = files.read(path)
     config = validate(HeadraceConfig, document)
@@ -62,8 +66,9 @@ def load(path: Path) -> Configuration:
     findings += check_exposure(config)
     findings += cross_check(proxy)
     findings += _check_appliance(config, runtime_dir)
-    if findings:
-        raise ConfigurationError(_in_order(document, findings))
+    untimely = list(check_validity(config, contents, datetime.now(UTC)))
+    if findings or (untimely and not at_start):
+        raise ConfigurationError(_in_order(document, findings + untimely))
     return Configuration(
         effective=config,
         proxy=proxy,
@@ -73,6 +78,7 @@ def load(path: Path) -> Configuration:
         runtime_dir=runtime_dir,
         workers=default_workers(config) if config.workers == "auto" else config.workers,
         access_log=_access_log(config, root),
+        warnings=tuple(_in_order(document, untimely)),
     )
 
 

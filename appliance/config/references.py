@@ -6,15 +6,16 @@ Reads nothing but model folders; the contents of files are handed in, under the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 
-from appliance.config.certificates import why_not_ca, why_not_pair
+from appliance.config.certificates import why_not_ca, why_not_now, why_not_pair
 from appliance.config.problems import Finding, Loc
 from appliance.config.schema import find
 from appliance.config.tables import HeadraceConfig
 from engine import model_folder
 from engine.model_folder import ModelError
-from proxy.config import SecretRef
+from proxy.config import Certificate, SecretRef
 from proxy.config_routes import unknown
 from proxy.htpasswd import HtpasswdError, parse_htpasswd
 from proxy.keys import KeysError, parse_keys
@@ -28,13 +29,25 @@ def check_references(config: HeadraceConfig, contents: Mapping[str, bytes], root
     yield from _check_models(config, root)
 
 
+def check_validity(config: HeadraceConfig, contents: Mapping[str, bytes], now: datetime) -> Iterator[Finding]:
+    """Certificates whose time is over or has not come. A pair that cannot be used at all has been told before."""
+    for loc, pair in _pairs(config, contents):
+        chain = contents[pair.cert]
+        if why_not_pair(chain, contents[pair.key]) is None and (message := why_not_now(chain, now)):
+            yield (*loc, "cert"), f"{pair.cert} {message}"
+
+
+def _pairs(config: HeadraceConfig, contents: Mapping[str, bytes]) -> Iterator[tuple[Loc, Certificate]]:
+    """Certificates of which both files could be read: those of listeners, and those shown to upstreams."""
+    for loc, pair in find(config, HeadraceConfig, lambda value, _: isinstance(value, Certificate)):
+        if pair.cert in contents and pair.key in contents:
+            yield loc, pair
+
+
 def _check_certificates(config: HeadraceConfig, contents: Mapping[str, bytes]) -> Iterator[Finding]:
-    for index, listener in enumerate(config.listeners):
-        for number, pair in enumerate(listener.tls.certificates if listener.tls else ()):
-            if pair.cert in contents and pair.key in contents:
-                loc: Loc = ("listeners", index, "tls", "certificates", number)
-                if why := why_not_pair(contents[pair.cert], contents[pair.key]):
-                    yield (*loc, why.part), why.message
+    for loc, pair in _pairs(config, contents):
+        if why := why_not_pair(contents[pair.cert], contents[pair.key]):
+            yield (*loc, why.part), why.message
     for name, upstream in config.upstreams.items():
         ca_pem = contents.get(upstream.tls.ca or "")
         if ca_pem is not None and (message := why_not_ca(ca_pem)):

@@ -107,6 +107,7 @@ def test_the_files_load_where_everything_they_name_is_there(place: ConfigFiles, 
         place.model_folder(f"models/{model}")
     place.certificate("tls/site.pem", "tls/site.key")
     place.certificate("tls/localhost.pem", "tls/localhost.key")
+    place.certificate("tls/client.pem", "tls/client.key")
     place.file("keys.yaml", "keys: []\n")
     place.file("htpasswd", "")
     place.file("secrets/openai", "sk-1234\n")
