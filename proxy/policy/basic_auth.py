@@ -10,14 +10,17 @@ forwarded; the user's name is the request's identity, as a key's id is.
 from __future__ import annotations
 
 import binascii
+import hashlib
 import hmac
 import re
 from collections.abc import Awaitable, Mapping
+from functools import lru_cache
 from typing import Annotated, NamedTuple
 
 from multidict import istr
 from pydantic import AfterValidator, Field
 
+from proxy.cells import Counter
 from proxy.chain import Policy
 from proxy.client_address import counted_as
 from proxy.config import MaterialPath, Table
@@ -38,7 +41,7 @@ _AUTHORIZATION = istr("Authorization")
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._@+-]+")
 _REALM = re.compile(r"[ !#-\[\]-~]{1,100}")
 
-_NO_USER, _RIGHT, _WRONG, _BUSY, _GUESSING = range(5)
+_NO_USER, _RIGHT, _WRONG, _BUSY, _GUESSING = range(5)  # verdicts
 
 
 def _realm(value: str) -> str:
@@ -61,19 +64,32 @@ class _Credentials(NamedTuple):
 
 def build(config: Config, env: PolicyEnv) -> BasicAuth:
     """The policy of one route. Raises ValueError if the file of users cannot be used."""
+    data = env.materials[config.users]
     try:
-        users = parse_htpasswd(env.materials[config.users])
+        # A reload that leaves the file as it was reads none of it again: there may be a hundred thousand users.
+        users = env.states.get((NAME, "users", hashlib.sha256(data).digest()), lambda: parse_htpasswd(data))
     except HtpasswdError as error:
         raise HtpasswdError(f"{config.users}: {error}") from None
     checks = env.states.get((NAME, "checks"), lambda: PasswordChecks(matches))
     guesses = env.states.get((NAME, "guesses", config.wrong), lambda: Guesses(*config.wrong))
     beside_auth = getattr(env.beside, auth.NAME, None) is not None
     gate = getattr(env.beside, access.NAME, None)
-    return BasicAuth(config, users, checks, guesses, beside_auth, access.Access(gate) if gate is not None else None)
+    outcomes = tuple(
+        env.cells.counter(
+            "headrace_basic_auth_total",
+            "Requests that a password was asked of, by what it was worth.",
+            {"route": env.route, "outcome": outcome},
+        )
+        for outcome in ("missing", "right", "wrong", "busy", "throttled")
+    )
+    return BasicAuth(
+        config, users, checks, guesses, outcomes, beside_auth, access.Access(gate) if gate is not None else None
+    )
 
 
 class BasicAuth(Policy):
-    """guesses: wrong passwords by client. keys_too: a key suffices, too. gate: whom the route lets come near at all."""
+    """guesses: wrong passwords by client. outcomes: counts, by verdict. keys_too: a key suffices, too. gate: whom the
+    route lets come near at all."""
 
     def __init__(
         self,
@@ -81,6 +97,7 @@ class BasicAuth(Policy):
         users: Mapping[bytes, bytes],
         checks: PasswordChecks,
         guesses: Guesses,
+        outcomes: tuple[Counter, ...],
         keys_too: bool,
         gate: access.Access | None,
     ) -> None:
@@ -89,9 +106,9 @@ class BasicAuth(Policy):
         self._remember_s = config.remember
         self._checks = checks
         self._guesses = guesses
+        self._outcomes = outcomes
         self._keys_too = keys_too
         self._gate = gate
-        self._names = {user: _identity(user) for user in users}
         self._salt = b"\0".join(self._hashes)[:64]  # only decides which hash stands in for an unknown user's
         self._challenge = _challenge(config.realm, keys_too)
 
@@ -132,7 +149,7 @@ class BasicAuth(Policy):
 
     def _passes(self, x: Exchange, user: bytes) -> None:
         x.scratch[NAME] = _RIGHT
-        x.key_id = self._names[user]
+        x.key_id = _identity(user)
 
     def _stand_in(self, user: bytes) -> bytes:
         """The hash that an unknown user is judged by: always the same one, as if it were in the file."""
@@ -141,8 +158,11 @@ class BasicAuth(Policy):
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
         x.drop.add(b"authorization")
-        verdict = x.scratch.get(NAME, _NO_USER)
-        if verdict == _RIGHT or (self._keys_too and x.key_id is not None):
+        verdict: int = x.scratch.get(NAME, _NO_USER)
+        if self._keys_too and verdict != _RIGHT and x.key_id is not None:
+            return None
+        self._outcomes[verdict].add()
+        if verdict == _RIGHT:
             return None
         if verdict == _BUSY:
             message = "Too many passwords wait to be checked. Try again shortly."
@@ -178,6 +198,7 @@ def _presented(x: Exchange) -> _Credentials | None:
     return _Credentials(user, password)
 
 
+@lru_cache(maxsize=4096)  # only of users who are known
 def _identity(user: bytes) -> str:
     """The user's name as logs and limits show it: whatever is no plain character is percent-encoded."""
     name = user.decode()

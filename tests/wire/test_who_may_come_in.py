@@ -110,7 +110,7 @@ async def test_either_a_key_or_a_password_suffices_where_both_are_asked_for() ->
 
 
 @pytest.mark.parametrize("credentials", [basic("alice:secret"), "Authorization: Bearer key"])
-async def test_B01_what_connection_lists_is_removed_first_and_what_the_proxy_found_out_arrives(
+async def test_B01_what_connection_lists_goes_first_and_what_the_proxy_found_out_arrives(
     credentials: str,
 ) -> None:
     async with raw_upstream(answering(OK)) as upstream:

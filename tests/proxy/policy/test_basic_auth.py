@@ -10,6 +10,7 @@ import bcrypt
 import pytest
 from pydantic import ValidationError
 
+from proxy.cells import Cells
 from proxy.chain import Chain
 from proxy.exchange import Exchange, Head
 from proxy.headers import upstream_request_headers
@@ -216,6 +217,28 @@ async def test_beside_keys_a_401_offers_both(judge: Counting) -> None:
     head, _ = await ask(guarded(judge, **BOTH))
     offered = [value.split()[0] for name, value in head.headers if name == b"WWW-Authenticate"]
     assert offered == [b"Basic", b"Bearer"]
+
+
+async def test_what_passwords_were_worth_is_counted(judge: Counting) -> None:
+    cells = Cells()
+    table = {"basic_auth": {"users": "u", "wrong": "1/min"}, **BOTH}
+    served = chain(table, materials={"u": USERS, "k": KEYS}, states=states_with(judge), cells=cells)
+    key = ("X-API-Key", KEY)
+    for fields in ([basic("alice", "secret")], [basic("alice", "x")], [basic("alice", "x")], [], [], [key]):
+        await ask(served, *fields)
+    counted = {
+        outcome: cells.counter("headrace_basic_auth_total", "", {"route": "r", "outcome": outcome}).value
+        for outcome in ("missing", "right", "wrong", "busy", "throttled")
+    }
+    assert counted == {"missing": 2, "right": 1, "wrong": 1, "busy": 0, "throttled": 1}
+
+
+def test_a_reload_reads_an_unchanged_file_of_users_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = States()
+    first = chain({"basic_auth": {"users": "u"}}, materials={"u": USERS}, states=states)
+    monkeypatch.setattr("proxy.policy.basic_auth.parse_htpasswd", lambda _data: pytest.fail("read again"))
+    second = chain({"basic_auth": {"users": "v"}}, materials={"v": bytes(bytearray(USERS))}, states=States(states))
+    assert [len(each.policies) for each in (first, second)] == [4, 4]
 
 
 def test_a_file_that_cannot_be_used_is_named() -> None:

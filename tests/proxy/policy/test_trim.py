@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from proxy.cells import Cells
@@ -106,6 +108,17 @@ def test_which_cookies_go_upstream_and_the_others_stay_as_they_were(
     after = sum(len(line.strip()) + 10 for line in left)
     if lines != left:
         assert trimmed({"cookies": cookies}, [("Cookie", line) for line in lines]) == before - after
+
+
+@given(st.lists(st.text('ab= \t"_', max_size=6), max_size=8), st.sets(st.sampled_from(["a", "b", "ab", "a*", "_*"])))
+def test_whatever_cookies_look_like_what_is_kept_stays_in_order(pairs: list[str], drop: set[str]) -> None:
+    def goes(pair: str) -> bool:
+        name = pair.partition("=")[0].strip(" \t")
+        return any(name == each or (each.endswith("*") and name.startswith(each[:-1])) for each in drop)
+
+    kept = sent({"cookies": {"drop": sorted(drop)}}, [("Cookie", ";".join(pairs))])
+    expected = ";".join(pair for pair in pairs if not goes(pair)).strip(" \t")
+    assert [value.strip(" \t") for _, value in kept] in ([expected], [] if not expected else [expected])
 
 
 def test_B01_cookies_that_connection_lists_do_not_come_back() -> None:
