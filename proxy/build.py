@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from proxy.cells import Cells
 from proxy.certificates import CertificateTable, certificate_table
-from proxy.certificates import CertificateTable, certificate_table
 from proxy.chain import Chain
 from proxy.client_address import ClientAddress
 from proxy.config import Breaker as BreakerConfig

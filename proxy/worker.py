@@ -50,7 +50,6 @@ class _Listening:
     edge: EdgeServer
     server: asyncio.Server
     tls: ListenerTls | None
-    tls: ListenerTls | None
 
 
 class ProxyWorker:
