@@ -18,6 +18,7 @@ from proxy.shared.layout import LIMIT_HEAD_WORDS, Memory
 from proxy.shared.locks import ALL_LIMITS, LIMIT_STRIPES, LIMITS_DONE, STRIPE_MASK, Locks
 from proxy.shared.places import Lease
 
+_HEAD_START_S = 60.0  # what the clock reads at first: whoever took the time a little earlier still finds 0 in the past
 _COMMON = 7  # word of a limit's head: when the common bucket is full again
 
 
@@ -133,7 +134,7 @@ class SharedLimit(Gcra):
 
     def _change_pace(self, now: float) -> None:
         """Every key keeps what it has used: the clock goes on from where it is."""
-        clock = self._clock + (now - self._read_at) * self._pace if self._pace else 0.0
+        clock = self._clock + (now - self._read_at) * self._pace if self._pace else self.rate * _HEAD_START_S
         num_changes = self._pace_known + 1
         copy_at = self._pace_at + 1 + 3 * (num_changes % 2)
         self._doubles[copy_at], self._doubles[copy_at + 1], self._doubles[copy_at + 2] = clock, now, self.rate

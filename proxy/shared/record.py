@@ -28,7 +28,7 @@ class Record(Protocol):
         """Leave the lock; nothing has changed."""
 
     def version(self) -> int:
-        """Another number after every ``commit``; one read, so that a hot path may ask each time."""
+        """One more after every ``commit``; one read, so that a hot path may ask each time."""
 
 
 class LocalRecord:
