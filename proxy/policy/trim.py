@@ -103,15 +103,15 @@ def build(config: Config, env: PolicyEnv) -> Trim:
 
 
 class _Names:
-    """A set of names and beginnings of names."""
+    """A set of names, and beginnings of names, of header fields."""
 
-    def __init__(self, patterns: Iterable[str], *, fold: bool = True) -> None:
-        known = [(_fold(each.encode()) if fold else each.encode()) for each in patterns]
+    def __init__(self, patterns: Iterable[str]) -> None:
+        known = [_fold(each.encode()) for each in patterns]
         self.exact = frozenset(each for each in known if not each.endswith(b"*"))
         self.beginnings = tuple(each[:-1] for each in known if each.endswith(b"*"))
 
     def __call__(self, name: bytes) -> bool:
-        """Whether ``name``, folded as the patterns are, is one of them."""
+        """Whether a folded name is one of them."""
         return name in self.exact or name.startswith(self.beginnings)
 
 
@@ -124,9 +124,7 @@ class Trim(Policy):
         headers, cookies = config.headers, config.cookies
         self._drop = _Names((*headers.drop, *(name for group in headers.tracing for name in TRACING[group])))
         self._allow = _Names((*headers.allow, *_ALWAYS_ALLOWED)) if headers.allow is not None else None
-        self._drop_cookie = _Names(cookies.drop, fold=False)
-        self._allow_cookie = _Names(cookies.allow, fold=False) if cookies.allow is not None else None
-        self._rewrites = bool(cookies.drop) or cookies.allow is not None
+        self._cookies = _pairs_that_go(cookies) if cookies.drop or cookies.allow is not None else None
         self._judged: dict[bytes, tuple[int, bytes]] = {}  # by exact spelling
         self._trimmed = trimmed
 
@@ -142,8 +140,8 @@ class Trim(Policy):
             elif kind == _STAYS or folded not in drop:
                 continue
             saved += len(name) + len(value) + _SEPARATORS_BYTES
-        if self._rewrites and not replaced and b"cookie" not in drop:
-            saved += self._rewrite_cookies(x)
+        if self._cookies is not None and not replaced and b"cookie" not in drop:
+            saved += _rewrite_cookies(x, self._cookies)
         if saved:
             self._trimmed.add(saved)
         return None
@@ -160,26 +158,39 @@ class Trim(Policy):
             self._judged[name] = kind, folded
         return kind, folded
 
-    def _rewrite_cookies(self, x: Exchange) -> int:
-        """Take cookies out of the Cookie fields, the others byte by byte as they were; how many bytes it saved."""
-        before = 0
-        lines: list[tuple[bytes, bytes]] = []
-        for name, value in x.headers:
-            if len(name) == 6 and name.lower() == b"cookie":
-                before += len(value) + len(name) + _SEPARATORS_BYTES
-                kept = [pair for pair in value.split(b";") if self._keeps(pair)]
-                rest = b";".join(kept).strip(b" \t")
-                if rest:
-                    lines.append((name, rest))
-        after = sum(len(name) + len(rest) + _SEPARATORS_BYTES for name, rest in lines)
-        if after == before:
-            return 0
-        x.drop.add(b"cookie")
-        # What the client's Connection names is removed from its message first, so its cookies do not come back here.
-        if b"cookie" not in {token.strip().lower() for token in joined(x.headers, b"connection").split(b",")}:
-            x.add += lines
-        return before - after
 
-    def _keeps(self, pair: bytes) -> bool:
-        name = pair.partition(b"=")[0].strip(b" \t")
-        return not self._drop_cookie(name) and (self._allow_cookie is None or self._allow_cookie(name))
+def _pairs_that_go(cookies: CookieWeight) -> re.Pattern[bytes]:
+    """Finds, in a Cookie field with a semicolon before it, every pair that goes no further, with its semicolon."""
+    drop = _any_of(cookies.drop)
+    allow = _any_of(cookies.allow) if cookies.allow is not None else b""
+    return re.compile(rb";[ \t]*+(?:(?=%b)|(?!%b))[^;]*+" % (drop, allow))
+
+
+def _any_of(patterns: Iterable[str]) -> bytes:
+    """Matches one of the names at the beginning of a pair, up to its ``=``, or its end if it has none."""
+    names = [
+        re.escape(each[:-1].encode()) + rb"[^=;]*+" if each.endswith("*") else re.escape(each.encode())
+        for each in patterns
+    ]
+    return rb"(?:%b)[ \t]*+(?:[=;]|\Z)" % b"|".join(names) if names else rb"(?!)"
+
+
+def _rewrite_cookies(x: Exchange, pairs: re.Pattern[bytes]) -> int:
+    """Take cookies out of the Cookie fields, the others byte by byte as they were; how many bytes it saved."""
+    before = after = 0
+    lines: list[tuple[bytes, bytes]] = []
+    for name, value in x.headers:
+        if len(name) == 6 and name.lower() == b"cookie":
+            size = len(name) + _SEPARATORS_BYTES
+            before += size + len(value)
+            rest = pairs.sub(b"", b";" + value)[1:].strip(b" \t")
+            if rest:
+                lines.append((name, rest))
+                after += size + len(rest)
+    if after == before:
+        return 0
+    x.drop.add(b"cookie")
+    # What the client's Connection names is removed from its message first, so its cookies do not come back here.
+    if b"cookie" not in {token.strip().lower() for token in joined(x.headers, b"connection").split(b",")}:
+        x.add += lines
+    return before - after

@@ -110,13 +110,23 @@ def test_which_cookies_go_upstream_and_the_others_stay_as_they_were(
         assert trimmed({"cookies": cookies}, [("Cookie", line) for line in lines]) == before - after
 
 
-@given(st.lists(st.text('ab= \t"_', max_size=6), max_size=8), st.sets(st.sampled_from(["a", "b", "ab", "a*", "_*"])))
-def test_whatever_cookies_look_like_what_is_kept_stays_in_order(pairs: list[str], drop: set[str]) -> None:
+NAMES = st.sets(st.sampled_from(["a", "b", "ab", "a*", "_*", "a.b"]))
+
+
+@given(st.lists(st.text('ab.= \t"_', max_size=6), max_size=8), NAMES, st.none() | NAMES)
+def test_whatever_cookies_look_like_what_is_kept_stays_in_order(
+    pairs: list[str], drop: set[str], allow: set[str] | None
+) -> None:
     def goes(pair: str) -> bool:
         name = pair.partition("=")[0].strip(" \t")
-        return any(name == each or (each.endswith("*") and name.startswith(each[:-1])) for each in drop)
+        is_one_of = [
+            any(name == each or (each.endswith("*") and name.startswith(each[:-1])) for each in names)
+            for names in (drop, allow or ())
+        ]
+        return is_one_of[0] or (allow is not None and not is_one_of[1])
 
-    kept = sent({"cookies": {"drop": sorted(drop)}}, [("Cookie", ";".join(pairs))])
+    config = {"drop": sorted(drop), "allow": None if allow is None else sorted(allow)}
+    kept = sent({"cookies": config}, [("Cookie", ";".join(pairs))])
     expected = ";".join(pair for pair in pairs if not goes(pair)).strip(" \t")
     assert [value.strip(" \t") for _, value in kept] in ([expected], [] if not expected else [expected])
 
