@@ -17,6 +17,7 @@ from proxy.shared.record import LocalRecord, Record
 from proxy.upstream.breaker_table import (
     PROBE_FAILURES,
     PROBE_SHARE,
+    REFUSALS_RUNNING,
     SERVING,
     TRANSITIONS,
     Event,
@@ -35,19 +36,18 @@ _SINCE: Final = 2
 _CAUSE: Final = 3
 _OPEN_UNTIL: Final = 4
 _OPEN_S: Final = 5  # of the open state now or last; 0: it has served since
-_ARRIVALS: Final = 6  # these and the following: since half-open
-_GIVEN: Final = 7
-_ANSWERED: Final = 8  # probes that have freed their place and not ended
-_GOOD: Final = 9
-_BAD: Final = 10
-_PROBED_AT: Final = 11
-_FORCED: Final = 12
-_ORDERED: Final = 13  # the last order that was obeyed
-_REFUSALS: Final = 14  # running
-_CHANGES: Final = 15
-_LED_ENDED: Final = 16  # what the window held when it last refused or began to probe
-_LED_BAD: Final = 17
-RECORD_SIZE: Final = 18
+_GIVEN: Final = 6  # this and the following: since half-open
+_ANSWERED: Final = 7  # probes that have freed their place and not ended
+_GOOD: Final = 8
+_BAD: Final = 9
+_PROBED_AT: Final = 10
+_FORCED: Final = 11
+_ORDERED: Final = 12  # the last order that was obeyed
+_REFUSALS: Final = 13  # running, as far as it matters
+_CHANGES: Final = 14
+_LED_ENDED: Final = 15  # what the window held when it last refused or began to probe
+_LED_BAD: Final = 16
+RECORD_SIZE: Final = 17
 
 T = TypeVar("T")
 
@@ -208,11 +208,16 @@ class Breaker:
         if self._record.version() != self._seen:
             self._look()
         state = self._state
-        if state is State.HALF_OPEN or (state is State.OPEN and now >= self._values[_OPEN_UNTIL]):
-            return self._change(self._admit, now)
-        if state is State.OPEN:
+        if state is State.HALF_OPEN:
+            self._window.arrived()
+            if not self._may_probe(now):
+                return Refused(HALF_OPEN_RETRY_S)
+        elif state is not State.OPEN:
+            return self._pass
+        elif now < self._values[_OPEN_UNTIL]:
             return self._refused(now)
-        return self._pass
+        counted = self._window.generation if state is State.HALF_OPEN else -1.0
+        return self._change(lambda values, now: self._admit(values, counted, now), now)
 
     def good(self, generation: float, now: float) -> None:
         """Of a permit: a request has ended well."""
@@ -233,9 +238,9 @@ class Breaker:
         self._window.harm(failed, refused, now)
         if failed and retry_after_s:
             self._window.spare(now + retry_after_s)
-        if refused:
+        if refused and self._values[_REFUSALS] < REFUSALS_RUNNING:
             self._change(_count_refusal, now)
-        elif self._refuses:
+        elif self._refuses and not refused:
             self._change(_forget_refusals, now)
         self._judge(True, now)
 
@@ -334,19 +339,31 @@ class Breaker:
         values = record.begin()
         try:
             self._adopt(values)
+            self._seen = record.version() + 1  # of what is committed below, which is then known
             decided = decide(values, now)
         except BaseException:
+            self._seen = -1
             record.cancel()
             raise
         record.commit(values)
-        self._look()
         if self._untold:
             untold, self._untold = self._untold, []
             for change in untold:
                 self._changed(change)
         return decided
 
-    def _admit(self, values: list[float], now: float) -> Permit | Refused:
+    def _may_probe(self, now: float) -> bool:
+        """Whether half-open may give a probe, or end. Without the lock this is a guess that is asked again within it;
+        what it denies was true a moment ago, and the sum of the arrivals only grows."""
+        values, config, window = self._values, self._config, self._window
+        if (values[_ANSWERED] or values[_GOOD]) and now - values[_SINCE] >= config.open:
+            return True
+        if now - values[_PROBED_AT] >= config.max_open:
+            return True
+        return values[_GIVEN] + 1.0 <= max(1.0, PROBE_SHARE * window.arrivals()) and window.held() < config.probes
+
+    def _admit(self, values: list[float], counted: float, now: float) -> Permit | Refused:
+        """counted: the generation in which this arrival was counted already."""
         config, window = self._config, self._window
         if self._state is State.OPEN:
             if now < values[_OPEN_UNTIL]:
@@ -359,9 +376,9 @@ class Breaker:
                 self._go(values, Event.PROBE_LOST, now)
         if self._state is not State.HALF_OPEN:
             return self._pass
-        values[_ARRIVALS] += 1.0
-        allowed = max(1.0, PROBE_SHARE * values[_ARRIVALS])
-        if values[_GIVEN] + 1.0 > allowed or window.held() >= config.probes:
+        if window.generation != counted:
+            window.arrived()
+        if values[_GIVEN] + 1.0 > max(1.0, PROBE_SHARE * window.arrivals()) or window.held() >= config.probes:
             return Refused(HALF_OPEN_RETRY_S)
         values[_GIVEN] += 1.0
         values[_PROBED_AT] = now
@@ -404,7 +421,7 @@ class Breaker:
             values[_OPEN_S] = 0.0 if event is Event.FORCED_OPEN else min(open_s, self._longest_s)
             values[_OPEN_UNTIL] = now + open_s
         elif after is State.HALF_OPEN:
-            for at in (_ARRIVALS, _GIVEN, _ANSWERED, _GOOD, _BAD):
+            for at in (_GIVEN, _ANSWERED, _GOOD, _BAD):
                 values[at] = 0.0
             values[_PROBED_AT] = now
         elif after is State.CLOSED:

@@ -1,9 +1,10 @@
 """How the requests to an upstream ended of late, and who probes it: counted by each worker in a row of its own. Pure.
 
 Owns the layout of a row: the generation that its numbers belong to, the probes that its worker holds, until when the
-upstream asked to be spared, and ``NUM_BUCKETS`` buckets of the sliding window, each with the time it began. A row of
-another generation counts as empty, so a new generation empties all rows without a word to their owners; and a bucket
-is told by its time alone, so a window of another width (after a reload) goes on with what is still in it.
+upstream asked to be spared, who came while it was half-open, and ``NUM_BUCKETS`` buckets of the sliding window, each
+with the time it began. A row of another generation counts as empty, so a new generation empties all rows without a word
+to their owners; and a bucket is told by its time alone, so a window of another width (after a reload) goes on with what
+is still in it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _GENERATION: Final = 0
 _HELD: Final = 1  # probes whose place is taken
 _OWNER: Final = 2
 _SPARE_UNTIL: Final = 3
-_BUCKETS_AT: Final = 4
+_ARRIVALS: Final = 4  # while half-open
+_BUCKETS_AT: Final = 5
 _BUCKET: Final = 7  # began, good, bad, cooled, refused, answered, first_bytes_s
 ROW_SIZE: Final = _BUCKETS_AT + _BUCKET * NUM_BUCKETS
 
@@ -87,6 +89,19 @@ class Window:
         """The latest time that the upstream has named to any worker; 0.0: none."""
         return max([0.0, *(row[_SPARE_UNTIL] for row in self._columns.rows if row[_GENERATION] == self.generation)])
 
+    def arrived(self) -> None:
+        """Count a request that has found the breaker half-open."""
+        self._stamp()
+        self._mine[_ARRIVALS] += 1.0
+
+    def arrivals(self) -> float:
+        """How many there were, of all workers."""
+        generation, arrivals = self.generation, 0.0
+        for row in self._columns.rows:
+            if row[_GENERATION] == generation:
+                arrivals += row[_ARRIVALS]
+        return arrivals
+
     def hold(self, change: float) -> None:
         """Take (1) or free (-1) the place of a probe. Under the breaker's lock."""
         self._stamp()
@@ -132,7 +147,7 @@ class Window:
     def _stamp(self) -> None:
         row = self._mine
         if row[_GENERATION] != self.generation:
-            row[_HELD] = row[_SPARE_UNTIL] = 0.0
+            row[_HELD] = row[_SPARE_UNTIL] = row[_ARRIVALS] = 0.0
             for i in range(_BUCKETS_AT, ROW_SIZE):
                 row[i] = 0.0
             row[_GENERATION] = self.generation
