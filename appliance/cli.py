@@ -10,7 +10,7 @@ from typing import NoReturn
 import typer
 
 from appliance import exit_codes
-from appliance.commands import breaker, cert, control, keys, model, serve
+from appliance.commands import breaker, cert, control, keys, model, route, serve
 from appliance.commands.terminal import CommandError, JsonOption, note, print_json
 
 _EPILOG = """\b
@@ -42,6 +42,7 @@ app.add_typer(breaker.app, name="breaker")
 app.add_typer(model.app, name="model")
 app.add_typer(keys.app, name="keys")
 app.add_typer(cert.app, name="cert")
+app.add_typer(route.app, name="route")
 
 
 @app.command()

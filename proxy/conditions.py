@@ -131,6 +131,12 @@ class Conditions:
                 return f"the query parameter {each.name.decode()} is not {each.expected}"
         return None
 
+    def described(self) -> list[str]:
+        """Each condition in words."""
+        words = [f"method is {' or '.join(sorted(self.methods))}"] if self.methods else []
+        words += [f"header {each.name.decode()} is {each.expected}" for each in self._headers]
+        return words + [f"query parameter {each.name.decode()} is {each.expected}" for each in self._query]
+
     def excludes(self, other: Conditions) -> bool:
         """Whether no request fits both, as far as can be told from the conditions alone."""
         if self.methods and other.methods and not self.methods & other.methods:

@@ -67,6 +67,11 @@ class _Query:
         return "&".join(pairs)
 
 
+def request_target(x: Exchange) -> str:
+    """The target as it is sent: path and query; a question mark that the client wrote stays, also before nothing."""
+    return f"{x.send_path}?{x.query}" if x.query or "?" in x.target else x.send_path
+
+
 def one_slash(path: str) -> str:
     """The path with exactly one slash at its beginning."""
     return path if path[:1] == "/" and path[1:2] != "/" else "/" + path.lstrip("/")

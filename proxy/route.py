@@ -249,3 +249,10 @@ def fits_host(wanted: str | None, host: str) -> bool:
         return True
     wanted = wanted.lower()
     return host.endswith(wanted[1:]) if wanted.startswith("*.") else host == wanted
+
+
+def host_rank(wanted: str | None) -> int:
+    """How much a route says of the host: an exact name, a wildcard by its length, or nothing."""
+    if wanted is None:
+        return 0
+    return len(wanted) if wanted.startswith("*.") else 1000

@@ -37,6 +37,7 @@ PURE = [
     "proxy/config_match.py",
     "proxy/config_routes.py",
     "proxy/exchange.py",
+    "proxy/explain.py",
     "proxy/fields.py",
     "proxy/gate.py",
     "proxy/gcra.py",

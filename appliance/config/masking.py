@@ -15,12 +15,13 @@ def mask_passwords(text: str) -> str:
 
 
 def mask_headers(plain: Any) -> Any:
-    """A copy of plain data; in every table ``set`` of headers, the values of those that authenticate are ``***``."""
+    """A copy of plain data; in every table of headers or of a query, what a telling name has for a value is ``***``."""
     if isinstance(plain, list):
         return [mask_headers(each) for each in plain]
     if not isinstance(plain, dict):
         return plain
     masked = {key: mask_headers(value) for key, value in plain.items()}
-    if isinstance(fields := masked.get("set"), dict):
-        masked["set"] = {name: "***" if _TELLING_HEADER.search(name) else value for name, value in fields.items()}
+    for key in ("set", "headers", "query"):
+        if isinstance(fields := masked.get(key), dict):
+            masked[key] = {name: "***" if _TELLING_HEADER.search(name) else value for name, value in fields.items()}
     return masked

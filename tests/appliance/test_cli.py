@@ -26,6 +26,7 @@ COMMANDS = [
     ("keys", "list"),
     ("keys", "revoke"),
     ("cert", "local"),
+    ("route", "explain"),
     ("version",),
 ]
 
