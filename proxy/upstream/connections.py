@@ -98,6 +98,7 @@ class Server:
             "up": state.up,
             "ejected": state.ejected_until > now,
             "ejections": state.num_ejections,
+            "cooling": state.left_out_until > max(now, state.ejected_until),
             "in_flight": state.in_flight,
             "connections": self._num_places,
             "idle": len(self._idle),

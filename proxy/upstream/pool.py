@@ -1,6 +1,6 @@
 """Which server of an upstream takes the next request: who may be asked, and the policy that picks one of them. Pure.
 
-Who may be asked: a server that is up and not ejected. When more than half would be left out, all are used (panic):
+Who may be asked: a server that is up, not ejected and not cooling. When more than half would be left out, all are used (panic):
 what fails everywhere is more likely the check or the way there, and the last servers shall not be crushed by the load
 of all. A request is not sent again to a server that failed it, nor to one whose bounds are reached, while there is
 another; and a server that is left out is better than none.
@@ -54,9 +54,9 @@ class Pool:
         usable: list[Member] = []
         until = now + VIEW_S
         for member in self.members:
-            ejected_until = member.state.ejected_until
-            if ejected_until > now:
-                until = min(until, ejected_until)
+            left_out_until = member.state.left_out_until
+            if left_out_until > now:
+                until = min(until, left_out_until)
             elif member.state.up:
                 usable.append(member)
         self._until = until

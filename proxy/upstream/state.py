@@ -1,7 +1,8 @@
 """What is known of one server: what is in flight to it, and whether it is left out. Pure.
 
-Owns passive health: a server with ``fails`` failures running is ejected for ``eject`` seconds. These numbers are one
-record for the whole box, changed under its lock, so that any number of workers ejects exactly as one would. ``up`` is
+Owns passive health: a server with ``fails`` failures running is ejected for ``eject`` seconds, and one that asks to be
+left alone for a while (429 or 503 with Retry-After) cools, which is no failure. These numbers are one record for the
+whole box, changed under its lock, so that any number of workers ejects exactly as one would. ``up`` is
 what this worker's own checks say (``proxy.upstream.health``); ``full``: a request to it would have to wait.
 """
 
@@ -12,8 +13,9 @@ from collections.abc import Callable
 from proxy.config import Health
 from proxy.shared.record import LocalRecord, Record
 
-#: What a server's record holds: failures running, ejected until (monotonic seconds), ejections so far.
-RECORD_SIZE = 3
+#: What a server's record holds: failures running, ejected until (monotonic seconds), ejections so far, cools until.
+RECORD_SIZE = 4
+MAX_COOL_S = 60.0
 
 
 class Changes:
@@ -64,6 +66,12 @@ class ServerState:
         return self._record.load()[1]
 
     @property
+    def left_out_until(self) -> float:
+        """When its ejection has ended and it has cooled."""
+        values = self._record.load()
+        return max(values[1], values[3])
+
+    @property
     def num_ejections(self) -> int:
         return int(self._record.load()[2])
 
@@ -83,26 +91,38 @@ class ServerState:
                 values = self._record.load()
                 self._seen, self._blamed = version, values[0] > 0.0 or values[1] > 0.0
             if self._blamed:
-                self.reset()
+                self._pardon()
         elif ok is not None:
             self._failed(now)
 
     def _failed(self, now: float) -> None:
-        fails, until, ejections = self._record.begin()
+        fails, until, ejections, cools = self._record.begin()
         ejects = fails + 1 >= self.health.fails and now >= until
         if ejects:
             until = now + self.health.eject
             ejections += 1
-        self._record.commit((fails + 1, until, ejections))
+        self._record.commit((fails + 1, until, ejections, cools))
         if ejects:
             self._changes.count += 1
             if self.on_ejected is not None:
                 self.on_ejected()
 
+    def cool(self, for_s: float, now: float) -> None:
+        """Leave the server out for as long as it has asked for, within a bound."""
+        fails, until, ejections, cools = self._record.begin()
+        self._record.commit((fails, until, ejections, max(cools, now + min(for_s, MAX_COOL_S))))
+        self._changes.count += 1
+
     def reset(self) -> None:
-        """Forget failures and ejection; what is in flight stays counted."""
+        """Forget failures, ejection and cooling; what is in flight stays counted."""
         ejections = self._record.begin()[2]
-        self._record.commit((0.0, 0.0, ejections))
+        self._record.commit((0.0, 0.0, ejections, 0.0))
+        self._changes.count += 1
+
+    def _pardon(self) -> None:
+        """A success ends failures running and an ejection, but not the time that the server has asked for."""
+        _, _, ejections, cools = self._record.begin()
+        self._record.commit((0.0, 0.0, ejections, cools))
         self._changes.count += 1
 
     def set_up(self, up: bool) -> None:

@@ -10,7 +10,7 @@ from proxy.config import Health
 from proxy.shared.record import LocalRecord
 from proxy.upstream.balance import Member, pick_least
 from proxy.upstream.pool import VIEW_S, Pool, choose
-from proxy.upstream.state import RECORD_SIZE, Changes, ServerState
+from proxy.upstream.state import MAX_COOL_S, RECORD_SIZE, Changes, ServerState
 
 
 def servers(count: int) -> list[ServerState]:
@@ -106,6 +106,21 @@ def test_a_full_server_is_asked_only_when_all_are_full() -> None:
     assert chosen(pool) == {0, 1}
     states[0].full = False
     assert chosen(pool, tried=["s0"]) == {1}
+
+
+def test_a_server_that_asks_for_time_is_left_out_for_it_whatever_else_succeeds() -> None:
+    states = servers(2)
+    pool = pool_of(states)
+    states[0].cool(5.0, 0.0)
+    assert chosen(pool) == {1}
+    states[0].started()
+    states[0].finished(True, 1.0)
+    states[0].cool(1.0, 1.0)  # shorter than what it has asked for already
+    assert chosen(pool, now=4.9) == {1}
+    assert chosen(pool, now=5.0) == {0, 1}
+    assert (states[0].fails_running, states[0].num_ejections) == (0, 0)
+    states[0].cool(86400.0, 10.0)
+    assert chosen(pool, now=10.0 + MAX_COOL_S) == {0, 1}
 
 
 def test_one_server_is_no_choice() -> None:
