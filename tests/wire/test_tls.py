@@ -98,6 +98,48 @@ async def test_ciphers_without_forward_secrecy_or_authenticated_encryption_are_r
                 pass
 
 
+def get(host: str, target: str = "/") -> bytes:
+    """A request for a host."""
+    return f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+
+
+OTHERS = [get("x.b.example"), get("a.example.evil"), get("a.example", "http://x.b.example/")]
+
+
+@pytest.mark.parametrize("request_for_another", OTHERS, ids=["Host", "a longer name", "absolute form"])
+async def test_G01_a_request_for_another_host_than_the_handshake_is_misdirected(request_for_another: bytes) -> None:
+    async with (
+        raw_upstream(answering(OK)) as upstream,
+        edge({**app(upstream.port), "listener": TLS}, materials=MATERIALS) as running,
+        tls_client(running) as client,
+    ):
+        assert (await client.ask(get("a.example"))).endswith(b"ok")
+        assert (await client.ask(get("A.Example:443"))).endswith(b"ok")
+        client.writer.write(request_for_another)
+        assert (await client.reader.readuntil(b"\r\n")) == b"HTTP/1.1 421 Misdirected Request\r\n"
+        assert len(upstream.heads) == 2
+
+
+async def test_G01_a_client_that_named_no_host_in_tls_may_ask_for_every_one() -> None:
+    async with (
+        raw_upstream(answering(OK)) as upstream,
+        edge({**app(upstream.port), "listener": TLS}, materials=MATERIALS) as running,
+        tls_client(running, None) as client,
+    ):
+        assert (await client.ask(get("x.b.example"))).endswith(b"ok")
+
+
+@pytest.mark.parametrize("name", ["x.b.example", "other.example"])
+async def test_G01_hosts_need_not_match_where_the_listener_says_so(name: str) -> None:
+    listener = {"tls": {**TLS["tls"], "match_host": False}}
+    async with (
+        raw_upstream(answering(OK)) as upstream,
+        edge({**app(upstream.port), "listener": listener}, materials=MATERIALS) as running,
+        tls_client(running) as client,
+    ):
+        assert (await client.ask(get(name))).endswith(b"ok")
+
+
 UNUSABLE: list[tuple[dict[str, Any], str]] = [
     ({**MATERIALS, "/a.pem": b"nothing"}, "/a.pem"),
     (materials(a=(PAIRS["a"][0], PAIRS["b"][1])), "do not belong together"),

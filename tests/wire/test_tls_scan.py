@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from appliance import certs
+from appliance.hosts import parse_host
 from proxy.curves import limit_curves
 from tests.wire.certificates import certificate
 from tests.wire.harness import OK, WAIT_S, answering, app, edge, raw_upstream
@@ -32,14 +35,19 @@ async def output_of(*command: str | Path, stdin: bytes = b"", limit_s: float = W
 
 
 @pytest.mark.skipif(SSLYZE is None, reason="needs sslyze: `pip install sslyze` elsewhere, and its program in $SSLYZE")
-async def test_sslyze_finds_mozillas_intermediate_configuration(tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_bytes(PAIR[0])
+async def test_sslyze_finds_mozillas_intermediate_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It judges the certificate, too: by a chain that is verified strictly, for no longer than a year.
+    monkeypatch.setattr(certs, "SERVER_LIFE", timedelta(days=365))
+    made = certs.ensure_local(tmp_path, [parse_host("localhost")], datetime.now(UTC))
+    pair = made.cert.read_bytes(), made.key.read_bytes()
     async with (
         raw_upstream(answering(OK)) as upstream,
-        edge({**app(upstream.port), "listener": LISTENER}, materials=materials(a=PAIR)) as running,
+        edge({**app(upstream.port), "listener": LISTENER}, materials=materials(a=pair)) as running,
     ):
         assert SSLYZE is not None
-        trust = f"--certinfo_ca_file={tmp_path / 'ca.pem'}"
+        trust = f"--certinfo_ca_file={made.ca}"
         found = await output_of(
             SSLYZE, "--mozilla_config=intermediate", trust, f"localhost:{running.port}", limit_s=120.0
         )
