@@ -21,6 +21,16 @@ MAX_OPEN_PER_CLIENT = 8
 MAX_REMEMBERED = 1024
 
 
+class _Check:
+    """One password that is being judged, and how many requests wait for the answer."""
+
+    __slots__ = ("done", "num_waiting")
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[bool]
+        self.num_waiting = 0
+
+
 class PasswordChecks:
     """The checks of one process. matches: (hash, password) -> whether it is right, slow, called in a thread."""
 
@@ -30,7 +40,8 @@ class PasswordChecks:
         self._threads: ThreadPoolExecutor | None = None  # begun by the first check
         self._key = secrets.token_bytes(32)
         self._right: dict[bytes, float] = {}  # digest -> when it was found right; the oldest first
-        self._open: dict[bytes, asyncio.Future[bool]] = {}
+        self._wanted: dict[bytes, _Check] = {}  # under way, and somebody waits
+        self.num_open = 0  # under way; those that nobody waits for any more count until a thread has let go of them
         self._num_by_client: dict[str, int] = {}
 
     def digest(self, user: bytes, kept: bytes, password: bytes) -> bytes:
@@ -50,32 +61,47 @@ class PasswordChecks:
         self._right[digest] = now
 
     def begin(self, digest: bytes, client: str, kept: bytes, password: bytes) -> Awaitable[bool] | None:
-        """Whether it is right, to be awaited, begun or joined; None: too many wait, or too many of this client's.
-
-        A check that was begun goes on when nobody waits for it any more, and counts until its thread is free again.
-        """
-        check = self._open.get(digest)
+        """Whether it is right, to be awaited, begun or joined; None: too many wait, or too many of this client's."""
+        check = self._wanted.get(digest)
         if check is None:
             of_client = self._num_by_client.get(client, 0)
-            if len(self._open) >= MAX_OPEN or of_client >= MAX_OPEN_PER_CLIENT:
+            if self.num_open >= MAX_OPEN or of_client >= MAX_OPEN_PER_CLIENT:
                 return None
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(self._num_threads, thread_name_prefix="passwords")
-            check = asyncio.get_running_loop().run_in_executor(self._threads, self._matches, kept, password)
-            self._open[digest] = check
+            self._wanted[digest] = check = _Check()
+            self.num_open += 1
             self._num_by_client[client] = of_client + 1
-            check.add_done_callback(lambda _check: self._ended(digest, client))
-        return asyncio.shield(check)
+            check.num_waiting = 1  # before a thread looks
+            loop = asyncio.get_running_loop()
+            check.done = loop.run_in_executor(self._threads, self._judge, check, kept, password)
+            check.done.add_done_callback(lambda _done: self._ended(digest, check, client))
+        else:
+            check.num_waiting += 1
+        return self._wait(digest, check)
 
-    @property
-    def num_open(self) -> int:
-        """How many are being judged or wait for a thread."""
-        return len(self._open)
+    def _judge(self, check: _Check, kept: bytes, password: bytes) -> bool:
+        """In a thread. What nobody waits for any more is not worth a hash: a worker that drains is soon done."""
+        return check.num_waiting > 0 and self._matches(kept, password)
 
-    def _ended(self, digest: bytes, client: str) -> None:
-        del self._open[digest]
+    async def _wait(self, digest: bytes, check: _Check) -> bool:
+        try:
+            return await asyncio.shield(check.done)
+        finally:
+            check.num_waiting -= 1
+            if not check.num_waiting:
+                self._forget(digest, check)
+
+    def _ended(self, digest: bytes, check: _Check, client: str) -> None:
+        self._forget(digest, check)
+        self.num_open -= 1
         left = self._num_by_client[client] - 1
         if left:
             self._num_by_client[client] = left
         else:
             del self._num_by_client[client]
+
+    def _forget(self, digest: bytes, check: _Check) -> None:
+        """Nobody joins it any more: a thread may have found that nobody waits."""
+        if self._wanted.get(digest) is check:
+            del self._wanted[digest]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable
 
 from proxy.password_checks import MAX_OPEN, MAX_OPEN_PER_CLIENT, MAX_REMEMBERED, PasswordChecks
 
@@ -50,22 +51,42 @@ async def test_waiting_is_bounded_for_all_and_for_each_client() -> None:
     assert other is not None
     slow.go.set()
     assert await other
+    await asyncio.gather(*[each for each in of_one if each is not None])
 
 
-async def test_a_check_that_nobody_waits_for_any_more_still_counts_until_it_has_ended() -> None:
-    slow = Slow()
-    checks = PasswordChecks(slow)
-    begun = checks.begin(b"d", "a", b"h", b"right")
-    assert begun is not None
-    waiting = asyncio.ensure_future(begun)
+async def left_by(check: Awaitable[bool] | None) -> None:
+    """Wait for a check, and leave."""
+    assert check is not None
+    waiting = asyncio.ensure_future(check)
+    await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    assert checks.num_open == 1
-    again = checks.begin(b"d", "b", b"h", b"right")
+
+
+async def test_what_nobody_waits_for_any_more_is_not_hashed_but_counts_until_its_thread_is_free() -> None:
+    slow = Slow()
+    checks = PasswordChecks(slow, num_threads=1)
+    running = checks.begin(b"running", "a", b"h", b"running")
+    await left_by(checks.begin(b"left", "a", b"h", b"left"))
+    assert checks.num_open == 2
+    # Who comes now does not join what a thread may skip.
+    again = checks.begin(b"left", "a", b"h", b"right")
     slow.go.set()
+    assert running is not None
     assert again is not None
-    assert await again
-    assert (checks.num_open, slow.asked) == (0, [b"right"])
+    assert (await running, await again) == (False, True)
+    assert (checks.num_open, slow.asked) == (0, [b"running", b"right"])
+
+
+async def test_one_of_two_who_leaves_does_not_end_what_the_other_waits_for() -> None:
+    slow = Slow()
+    checks = PasswordChecks(slow, num_threads=1)
+    staying = checks.begin(b"d", "a", b"h", b"right")
+    await left_by(checks.begin(b"d", "b", b"h", b"right"))
+    slow.go.set()
+    assert staying is not None
+    assert await staying
+    assert slow.asked == [b"right"]
 
 
 def test_what_was_right_is_remembered_for_a_while_under_a_key_of_the_process() -> None:
