@@ -31,9 +31,9 @@ LIMIT_LOCKS, PERMIT_LOCKS, PLACES_LOCK, RECORD_LOCKS = 0, 64, 128, 4096
 class Geometry(NamedTuple):
     """The bounds of a table."""
 
-    limits: int = 512  # at once: those of a reload beside those before it
-    keys: int = 65536  # of each limit; a power of two
-    permits: int = 65536  # keys with open requests; a power of two
+    limits: int = 256  # at once: those of a reload beside those before it
+    keys: int = 131072  # slots of each limit, a power of two: half as many keys find one in their windows
+    permits: int = 65536  # slots for keys with open requests, a power of two
     records: int = 4096  # at once
     numbers: int = 64  # of a record
     tallies: int = 1024  # at once

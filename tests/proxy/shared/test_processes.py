@@ -1,0 +1,345 @@
+"""Real processes on one table: exact under contention, and whole whenever one of them is killed."""
+
+from __future__ import annotations
+
+import opcode
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from proxy.gcra import Terms
+from proxy.shared import limit as limit_module
+from proxy.shared.layout import WINDOW, Geometry
+from proxy.shared.limit import decide_together
+from proxy.shared.locks import ALL_LIMITS, ALL_PERMITS
+from proxy.shared.owner import SharedTableOwner
+from proxy.shared.table import SharedTable
+
+ROOT = Path(__file__).resolve().parents[3]
+SMALL = Geometry(limits=4, keys=64, permits=64, records=4, tallies=2, columns=8)
+NUM_WORKERS = 4
+TERMS = Terms(500, 3600.0, 500)
+
+#: Asks 400 times for a limit of 500, for permits of which 10 may be out, and adds one to a record each time.
+WORKER = """
+import sys
+from proxy.gcra import Terms
+from proxy.shared.table import SharedTable
+table = SharedTable.attached(int(sys.argv[1]), int(sys.argv[2]))
+limit, permits, record = table.limit("l", Terms(500, 3600.0, 500)), table.permits("p"), table.record("r", 2)
+print("here", flush=True)
+sys.stdin.readline()
+passed, most, held = 0, 0, []
+for n in range(400):
+    passed += limit.decide("everybody", 1000.0) >= 0
+    held.append(permits.take("everybody", 10))
+    assert permits.open("everybody") <= 10
+    if len(held) > 5:
+        permit = held.pop(0)
+        if permit >= 0:
+            permits.give_back(permit)
+    here, there = record.begin()
+    assert here == -there
+    record.commit((here + 1, there - 1))
+    here, there = record.load()
+    assert here == -there
+print(passed, sum(permit >= 0 for permit in held), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def owner() -> Iterator[SharedTableOwner]:
+    made = SharedTableOwner(SMALL)
+    yield made
+    made.close()
+
+
+def test_H05_four_workers_admit_exactly_what_one_would(owner: SharedTableOwner) -> None:
+    columns = [owner.enter() for _ in range(NUM_WORKERS + 1)]
+    ours = SharedTable.attached(owner.fd, columns.pop())
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(owner.fd), str(column)],
+            cwd=ROOT, pass_fds=[owner.fd], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )
+        for column in columns
+    ]  # fmt: skip
+    assert [_says(worker) for worker in workers] == ["here"] * NUM_WORKERS
+    for worker in workers:
+        _go_on(worker)
+    told = [tuple(map(int, _says(worker).split())) for worker in workers]
+    assert sum(passed for passed, _ in told) == 500
+    assert ours.limit("l", TERMS).decide("everybody", 1000.0) == -501.0
+    assert ours.record("r", 2).load() == [1600.0, -1600.0]
+    held = sum(held for _, held in told)
+    assert ours.permits("p").open("everybody") == held
+    for worker, column, (_, its) in zip(workers, columns, told, strict=True):
+        worker.kill()
+        worker.communicate()
+        owner.left(column)
+        held -= its
+        assert ours.permits("p").open("everybody") == held
+
+
+def two_workers(owner: SharedTableOwner) -> tuple[SharedTable, SharedTable]:
+    columns = [owner.enter(), owner.enter()]
+    first, second = (SharedTable.attached(owner.fd, column) for column in columns)
+    assert first.may_decide
+    return first, second
+
+
+def _says(worker: subprocess.Popen[str]) -> str:
+    assert worker.stdout is not None
+    return worker.stdout.readline().strip()
+
+
+def _go_on(worker: subprocess.Popen[str]) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write("\n")
+    worker.stdin.flush()
+
+
+def in_child(act: Callable[[], object]) -> int:
+    """Run ``act`` in a forked process; how it ended. Record locks are the child's alone."""
+    pid = os.fork()
+    if not pid:
+        try:
+            act()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_lock_ends_with_its_holder(owner: SharedTableOwner) -> None:
+    ours, theirs = two_workers(owner)
+    limit, permits, record = ours.limit("l", TERMS), ours.permits("p"), ours.record("r", 1)
+    other = theirs.record("r", 1)
+
+    def hold() -> None:
+        for lock in (ALL_LIMITS, ALL_PERMITS):
+            theirs._locks.enter(lock)
+        other.begin()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_child(hold) == -signal.SIGKILL
+    assert limit.decide("k", 1000.0) == 1.0
+    assert permits.take("k", 1) >= 0
+    assert record.begin() == [0.0]
+    record.commit([1.0])
+
+
+def test_who_holds_a_lock_is_waited_for(owner: SharedTableOwner) -> None:
+    ours, theirs = two_workers(owner)
+    record, other = ours.record("r", 1), theirs.record("r", 1)
+    record.begin()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.write(writer, b"x")
+        values = other.begin()
+        other.commit([10 * values[0]])
+        os._exit(0)
+    os.read(reader, 1)
+    record.commit([7.0])
+    assert os.waitpid(pid, 0)[1] == 0
+    assert record.load() == [70.0]
+    os.close(reader)
+    os.close(writer)
+
+
+# Killed between any two stores.
+
+SHARED = str(Path(limit_module.__file__).parent)
+pure_python = pytest.mark.skipif(not limit_module.__file__.endswith(".py"), reason="compiled code cannot be stopped")
+
+
+STORE_SUBSCR = opcode.opmap["STORE_SUBSCR"]
+
+
+class KillBeforeStore:
+    """A trace function that kills the process before it executes its n-th store into memory in proxy/shared."""
+
+    def __init__(self, n: int) -> None:
+        self.left = n
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(SHARED):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_code.co_code[frame.f_lasti] == STORE_SUBSCR:
+            self.left -= 1
+            if not self.left:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self
+
+
+def killed_at_every_store(act: Callable[[], object], check: Callable[[], None]) -> int:
+    """Run ``act`` in processes of which each gets one store further; ``check`` what each left. The number of stores."""
+    n = 1
+    while n < 100:
+
+        def until_the_store(n: int = n) -> None:
+            sys.settrace(KillBeforeStore(n))
+            act()
+
+        ended = in_child(until_the_store)
+        check()
+        if ended == 0:
+            return n - 1
+        assert ended == -signal.SIGKILL
+        n += 1
+    raise AssertionError("there is no end of stores")
+
+
+@pytest.fixture
+def tables(owner: SharedTableOwner) -> tuple[SharedTable, SharedTable]:
+    return two_workers(owner)
+
+
+@pure_python
+def test_killed_in_a_decision_the_others_keep_what_was_used(tables: tuple[SharedTable, SharedTable]) -> None:
+    ours, theirs = tables
+    limit, other = ours.limit("l", TERMS), theirs.limit("l", TERMS)
+    assert [limit.decide("k", 1000.0), limit.decide("bystander", 1000.0), other.decide("k", 1000.0)] == [1.0, 1.0, 2.0]
+    used = [2.0]
+
+    def check() -> None:
+        now = limit.used("k", 1000.0)
+        assert now in (used[0], used[0] + 1)
+        assert limit.used("bystander", 1000.0) == 1.0
+        assert limit.decide("k", 1000.0) == now + 1
+        used[0] = now + 1
+
+    assert killed_at_every_store(lambda: other.decide("k", 1000.0), check) >= 1
+
+
+@pure_python
+def test_killed_while_a_new_key_takes_the_slot_of_an_old_one(owner: SharedTableOwner) -> None:
+    owner = SharedTableOwner(SMALL._replace(keys=1))
+    ours, theirs = two_workers(owner)
+    terms = Terms(1, 1.0, 2)
+    limit, other = ours.limit("l", terms), theirs.limit("l", terms)
+    for i in range(WINDOW):
+        assert limit.decide(f"k{i}", 1000.0 if i else 998.0) == 1.0
+    used = [0.0]
+
+    def check() -> None:
+        assert [limit.used(f"k{i}", 1000.0) for i in range(WINDOW)] == [0.0] + [1.0] * (WINDOW - 1)
+        now = limit.used("new", 1000.0)
+        assert now in (used[0], used[0] + 1)
+        used[0] = now
+
+    assert killed_at_every_store(lambda: other.decide("new", 1000.0), check) >= 3
+    assert used[0] >= 1.0
+    owner.close()
+
+
+@pure_python
+def test_killed_while_several_limits_are_counted(tables: tuple[SharedTable, SharedTable]) -> None:
+    ours, theirs = tables
+    names = ("l", "m", "n")
+    limits, others = [ours.limit(name, TERMS) for name in names], [theirs.limit(name, TERMS) for name in names]
+    decide_together([(limit, "k") for limit in limits], 1000.0)
+
+    def check() -> None:
+        used = [limit.used("k", 1000.0) for limit in limits]
+        assert used == sorted(used, reverse=True)  # counted in order
+        assert used[0] - used[-1] <= 1.0  # a request that never was answered
+        for limit, wanted in zip(limits, used, strict=True):
+            while wanted < used[0]:
+                wanted = limit.decide("k", 1000.0)
+
+    assert killed_at_every_store(lambda: decide_together([(limit, "k") for limit in others], 1000.0), check) >= 3
+
+
+@pure_python
+def test_H04_killed_while_the_terms_change(tables: tuple[SharedTable, SharedTable]) -> None:
+    ours, theirs = tables
+    limit = ours.limit("l", Terms(60, 60.0, 100))
+    for _ in range(80):
+        limit.decide("k", 1000.0)
+    lowered = theirs.limit("l", Terms(30, 60.0, 50))
+    seen: list[float] = []
+
+    def check() -> None:
+        # Ten seconds at the old pace have passed; two copies stand there, and the reading goes on from the valid one.
+        limit._read_pace()
+        seen.append(limit._pace)
+        clock = limit._clock + (1010.0 - limit._read_at) * limit._pace
+        assert clock == pytest.approx(60.0 + 10.0)
+
+    assert killed_at_every_store(lambda: lowered.decide("k", 1010.0), check) >= 4
+    assert seen[0] == 1.0
+    assert seen[-1] == 0.5
+    assert lowered.used("k", 1010.0) == pytest.approx(70.0)
+
+
+@pure_python
+def test_killed_in_a_records_change(tables: tuple[SharedTable, SharedTable]) -> None:
+    ours, theirs = tables
+    record, other = ours.record("r", 6), theirs.record("r", 6)
+
+    def change() -> None:
+        n = other.begin()[0]
+        other.commit([n + 1] * 6)
+
+    def check() -> None:
+        values = record.load()
+        assert len(set(values)) == 1
+        assert record.begin() == values
+        record.commit([values[0] + 1] * 6)
+
+    assert killed_at_every_store(change, check) >= 2
+
+
+@pure_python
+def test_killed_with_a_permit_half_taken(owner: SharedTableOwner, tables: tuple[SharedTable, SharedTable]) -> None:
+    ours, theirs = tables
+    permits, other = ours.permits("p"), theirs.permits("p")
+    held = permits.take("k", 9)
+
+    def check() -> None:
+        assert permits.open("k") in (1, 2)
+        owner.left(1)
+        assert permits.open("k") == 1
+        assert permits.open("new") == 0
+        permits.give_back(held)
+        assert permits.take("k", 9) == held
+
+    for key in ("k", "new"):
+        assert killed_at_every_store(lambda key=key: other.take(key, 9), check) >= 1
+
+
+@pure_python
+def test_killed_while_a_place_changes_its_name(
+    owner: SharedTableOwner, tables: tuple[SharedTable, SharedTable]
+) -> None:
+    ours, theirs = tables
+    kept = [ours.record(f"kept {i}", 1) for i in range(3)]
+    for i, record in enumerate(kept):
+        record.begin()
+        record.commit([float(i)])
+    old = ours.record("old", 4)
+    old.begin()
+    old.commit([1.0] * 4)
+    del old
+
+    def check() -> None:
+        assert [record.load() for record in kept] == [[0.0], [1.0], [2.0]]
+        owner.left(1)
+        assert ours.record("new", 4).load() == [0.0] * 4  # whole, and not what was there before
+        assert [ours.record(f"kept {i}", 1).load() for i in range(3)] == [[0.0], [1.0], [2.0]]
+        mine = ours.record("old", 4)
+        mine.begin()
+        mine.commit([1.0] * 4)
+
+    assert killed_at_every_store(lambda: theirs.record("new", 4), check) >= 4
