@@ -1,9 +1,9 @@
 """Which server of an upstream takes the next request: who may be asked, and the policy that picks one of them. Pure.
 
-Who may be asked: a server that is up, not ejected and not cooling. When more than half would be left out, all are used (panic):
-what fails everywhere is more likely the check or the way there, and the last servers shall not be crushed by the load
-of all. A request is not sent again to a server that failed it, nor to one whose bounds are reached, while there is
-another; and a server that is left out is better than none.
+Who may be asked: a server that is up, not ejected and not cooling. When more than half would be left out, all are used
+(panic): what fails everywhere is more likely the check or the way there, and the last servers shall not be crushed by
+the load of all. A request is not sent again to a server that failed it, nor to one whose bounds are reached, while
+there is another; and a server that is left out is better than none.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Pool:
         self._until = until
         self._count = self.members[0].state.changes
         panic = 2 * len(usable) < len(self.members)
-        self._usable = self.members if panic else tuple(usable)
+        fresh = self.members if panic else tuple(usable)
+        if fresh != self._usable:
+            self._usable = fresh  # as long as it is the same one, policies may keep what they found out about it
         if panic is not self.panic:
             self.panic = panic
             if self._panicked is not None:

@@ -138,6 +138,18 @@ def test_hashing_is_by_weight_and_the_same_everywhere() -> None:
     assert hash_of("user-1").to_bytes(8, "little").hex() == "9aac5a8621eae188"  # as b2sum -l 64 says
 
 
+def test_what_is_remembered_is_what_would_be_worked_out_and_ends_with_its_servers() -> None:
+    pick = Hash(balance({"header": "X-User"}))
+    many = tuple(members(1, 2, 1))
+    for standing in (many, many[:2], many[1:], many):
+        for _ in range(2):
+            for key in range(300):
+                x = exchange("/", [("X-User", f"u{key}")])
+                assert pick(standing, x, 0.0) is pick_by_hash(standing, hash_of(f"u{key}"))
+                without = [member for member in standing if member is not standing[0]]
+                assert pick(without, x, 0.0) is pick_by_hash(without, hash_of(f"u{key}"))
+
+
 @pytest.mark.parametrize(
     ("hashed", "headers", "value"),
     [
