@@ -51,6 +51,8 @@ def certificate_table(config: Tls, materials: Materials) -> CertificateTable:
     for certificate, context in zip(config.certificates, contexts, strict=True):
         for name in certificate_names(materials[certificate.cert]):
             by_name.setdefault(name, context)
+    if config.strict and not by_name:
+        raise ValueError("no certificate names a host, so that `strict` would refuse every client")
     return CertificateTable(by_name, None if config.strict else contexts[0])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.worker import BuildError
+from tests.wire.certificates import certificate
 from tests.wire.harness import OK, answering, app, edge, raw_upstream
 from tests.wire.tls import CLOSE, MATERIALS, PAIRS, TLS, client_context, der, materials, tls_client
 
@@ -140,6 +141,7 @@ async def test_G01_hosts_need_not_match_where_the_listener_says_so(name: str) ->
         assert (await client.ask(get(name))).endswith(b"ok")
 
 
+ADDRESS = certificate("127.0.0.1")
 UNUSABLE: list[tuple[dict[str, Any], str]] = [
     ({**MATERIALS, "/a.pem": b"nothing"}, "/a.pem"),
     (materials(a=(PAIRS["a"][0], PAIRS["b"][1])), "do not belong together"),
@@ -151,6 +153,12 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
 async def test_a_certificate_that_cannot_be_used_is_named(files: dict[str, bytes], message: str) -> None:
     with pytest.raises(BuildError, match=message):
         async with edge({**app(1), "listener": TLS}, materials=files):
+            pass
+
+
+async def test_a_strict_listener_needs_a_name_to_serve() -> None:
+    with pytest.raises(BuildError, match=r"listeners\.0\.tls: no certificate names a host"):
+        async with edge({**app(1), "listener": STRICT}, materials=materials(a=ADDRESS, b=ADDRESS)):
             pass
 
 
