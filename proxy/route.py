@@ -133,11 +133,12 @@ class _Node:
 class _Paths:
     """The routes of one host."""
 
-    __slots__ = ("_exact", "_lengths", "_prefixes", "_tree")
+    __slots__ = ("_exact", "_lengths", "_prefixes", "_stacks", "_tree")
 
     def __init__(self) -> None:
-        self._exact: dict[str, _Stack] = {}
-        self._prefixes: dict[str, _Stack] = {}
+        self._exact: dict[str, Route] = {}  # the first of each path's stack, which most often is all of it
+        self._prefixes: dict[str, Route] = {}
+        self._stacks: dict[str, _Stack] = {}  # of both; of prefixes with their tail
         self._lengths: list[int] = []  # of the prefixes, longest first: the work is bounded by the configuration
         self._tree: _Node | None = None  # instead of the prefixes, once there is a placeholder
 
@@ -149,24 +150,29 @@ class _Paths:
         for pattern, route in routes:
             plain = pattern.plain
             if plain is not None and not pattern.tail:
-                self._exact[plain] = _put(self._exact.get(plain, ()), route)
+                self._stacks[plain] = stack = _put(self._stacks.get(plain, ()), route)
+                self._exact[plain] = stack[0]
             elif tree is not None:
                 tree.add(pattern, route)
             elif plain is not None:
-                self._prefixes[plain] = _put(self._prefixes.get(plain, ()), route)
+                self._stacks[f"{plain}/*"] = stack = _put(self._stacks.get(f"{plain}/*", ()), route)
+                self._prefixes[plain] = stack[0]
         self._lengths = sorted({len(prefix) for prefix in self._prefixes}, reverse=True)
 
     def find(self, path: str, x: Exchange | None) -> Route | None:
-        stack = self._exact.get(path)
-        if stack is not None and (found := _first(stack, x)) is not None:
+        found = self._exact.get(path)
+        if found is not None and (found.conditions is None or (found := _first(self._stacks[path], x)) is not None):
             return found
         if self._tree is not None:
             return self._tree.find(path.split("/")[1:], 0, x)
         size = len(path)
         for length in self._lengths:
             if length == size or (length < size and path[length] == "/"):
-                stack = self._prefixes.get(path[:length])
-                if stack is not None and (found := _first(stack, x)) is not None:
+                prefix = path[:length]
+                found = self._prefixes.get(prefix)
+                if found is not None and (
+                    found.conditions is None or (found := _first(self._stacks[f"{prefix}/*"], x)) is not None
+                ):
                     return found
         return None
 
@@ -174,33 +180,24 @@ class _Paths:
 class _Hosts:
     """The routes of one priority."""
 
-    __slots__ = ("_any", "_exact", "_suffixes", "_wildcards")
+    __slots__ = ("any", "exact", "suffixes", "wildcards")
 
     def __init__(self, routes: Iterable[Route]) -> None:
         by_host: dict[str | None, list[tuple[Pattern, Route]]] = {}
         for route in routes:
             host = route.host.lower() if route.host is not None else None
             by_host.setdefault(host, []).append((parse_pattern(route.path), route))
-        self._exact: dict[str, _Paths] = {}
-        self._wildcards: dict[str, _Paths] = {}  # ".example.com": every name below it
-        self._any = _Paths()
+        self.exact: dict[str, _Paths] = {}
+        self.wildcards: dict[str, _Paths] = {}  # ".example.com": every name below it
+        self.any = _Paths()
         for host, found in by_host.items():
-            paths = _Paths() if host is not None else self._any
+            paths = _Paths() if host is not None else self.any
             paths.add(found)
             if host is not None and host.startswith("*."):
-                self._wildcards[host[1:]] = paths
+                self.wildcards[host[1:]] = paths
             elif host is not None:
-                self._exact[host] = paths
-        self._suffixes = sorted(self._wildcards, key=len, reverse=True)
-
-    def find(self, host: str, path: str, x: Exchange | None) -> Route | None:
-        paths = self._exact.get(host)
-        if paths is not None and (found := paths.find(path, x)) is not None:
-            return found
-        for suffix in self._suffixes:
-            if host.endswith(suffix) and (found := self._wildcards[suffix].find(path, x)) is not None:
-                return found
-        return self._any.find(path, x)
+                self.exact[host] = paths
+        self.suffixes = sorted(self.wildcards, key=len, reverse=True)
 
 
 class Router:
@@ -220,18 +217,25 @@ class Router:
 
     def find(self, x: Exchange) -> Route | None:
         """The route of a request, or None. Its host is lower-case and without port, its path normalised."""
-        for layer in self._layers:
-            found = layer.find(x.host, x.path, x)
-            if found is not None:
+        host, path = x.host, x.path
+        for hosts in self._layers:
+            paths = hosts.exact.get(host)
+            if paths is not None and (found := paths.find(path, x)) is not None:
+                return found
+            for suffix in hosts.suffixes:
+                if host.endswith(suffix) and (found := hosts.wildcards[suffix].find(path, x)) is not None:
+                    return found
+            if (found := hosts.any.find(path, x)) is not None:
                 return found
         return None
 
     def match(self, host: str, path: str) -> Route | None:
         """The route without conditions for a lower-case host without port and a normalised path, or None."""
-        for layer in self._layers:
-            found = layer.find(host, path, None)
-            if found is not None:
-                return found
+        for hosts in self._layers:
+            below = [hosts.wildcards[suffix] for suffix in hosts.suffixes if host.endswith(suffix)]
+            for paths in (hosts.exact.get(host), *below, hosts.any):
+                if paths is not None and (found := paths.find(path, None)) is not None:
+                    return found
         return None
 
     def allowed(self, x: Exchange) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ def router(matches: list[tuple[str | None, str]]) -> Router:
     ],
 )
 def test_the_most_specific_host_then_path(host: str, path: str, name: str) -> None:
-    found = router(MATCHES).match(host, path)
+    found = router(MATCHES).find(exchange(path, host=host))
     assert found is not None
     assert found.name == name
 
@@ -73,25 +73,26 @@ def test_the_order_of_the_list_never_matters() -> None:
     matches = [(None, "/*"), ("a.example", "/*"), ("a.example", "/x"), ("*.example", "/x")]
     names = set()
     for shuffled in permutations(matches):
-        found = router(list(shuffled)).match("a.example", "/x")
+        found = router(list(shuffled)).find(exchange("/x", host="a.example"))
         assert found is not None
         names.add(found.name)
     assert names == {"a.example/x"}
 
 
 def test_a_host_without_a_route_for_the_path_leaves_it_to_the_next() -> None:
-    found = router([("app.example.com", "/v1/*"), (None, "/health")]).match("app.example.com", "/health")
+    routes = router([("app.example.com", "/v1/*"), (None, "/health")])
+    found = routes.find(exchange("/health", host="app.example.com"))
     assert found is not None
     assert found.name == "*/health"
 
 
 def test_nothing_matches() -> None:
-    assert router([("a.example", "/*")]).match("b.example", "/") is None
+    assert router([("a.example", "/*")]).find(exchange("/", host="b.example")) is None
 
 
 def test_B11_paths_are_case_sensitive_and_a_guarded_prefix_guards_itself() -> None:
     routes = router([(None, "/*"), (None, "/admin/*")])
-    names = [found.name for path in ("/ADMIN", "/admin", "/admin/") if (found := routes.match("", path))]
+    names = [found.name for path in ("/ADMIN", "/admin", "/admin/") if (found := routes.find(exchange(path, host="")))]
     assert names == ["*/*", "*/admin/*", "*/admin/*"]
 
 
