@@ -32,6 +32,7 @@ from proxy.gate import Refusal
 from proxy.outbox import outbox_of
 from proxy.parse_errors import explain
 from proxy.sink import Client, Sink, reset
+from proxy.tls import sni_of
 
 log = logging.getLogger("headrace.proxy")
 
@@ -62,13 +63,6 @@ class Watcher(Protocol):
 
     def gone(self) -> None:
         """The connection is lost; nothing may be written to it any more."""
-
-
-class Tunnel(Protocol):
-    """Who takes the client's bytes as they are, once the connection speaks another protocol."""
-
-    def from_client(self, data: bytes) -> None:
-        """What the client sent."""
 
 
 Work = Coroutine[Any, Any, None]
@@ -170,7 +164,8 @@ class ClientConnection(Client):
         self._serving = False  # within ``_serve_queued``
         self._task: asyncio.Task[None] | None = None  # of the request in progress
         self._begun = False  # the task has begun
-        self._tunnel: Tunnel | None = None
+        #: What came behind a request for another protocol, until it is declined or taken over.
+        self._behind: bytes | None = None
         self._over = False  # nothing more will be served
         self._served = False
         self._deaf = False
@@ -267,6 +262,7 @@ class ClientConnection(Client):
             transport.close()
             return
         self._deaf = True
+        self._behind = None
         if transport.can_write_eof():
             transport.write_eof()
         transport.resume_reading()
@@ -300,9 +296,13 @@ class ClientConnection(Client):
         self._queue.append((refusal, EMPTY_PAYLOAD))
         self._serve_queued()
 
-    def tunnel(self, to: Tunnel) -> None:
-        """Hand over every byte from now on as it comes, those included that came behind the request."""
-        self._tunnel = to
+    def take_over(self) -> tuple[asyncio.Transport, bytes]:
+        """Let go of the transport, for one who speaks another protocol on it, and of what the client has sent in it."""
+        assert self.transport is not None
+        behind, self._behind = self._behind or b"", None
+        self.watcher = None
+        self.sink = None
+        return self.transport, behind
 
     # What the transport reports
 
@@ -318,6 +318,8 @@ class ClientConnection(Client):
         if isinstance(address, tuple):
             self.peer = address[0]
             self.counted_as = counted_as(address[0])
+        if self.server.scheme == "https":
+            self.sni = sni_of(made.get_extra_info("ssl_object"))
         full = self.server.enter(self)
         if full is not None:
             self.refuse(full)
@@ -328,7 +330,6 @@ class ClientConnection(Client):
         self.transport = None
         self._over = True
         self._parser = None
-        self._tunnel = None
         self._linger_until = 0.0
         self.server.leave(self)
         if watcher is not None:
@@ -358,8 +359,10 @@ class ClientConnection(Client):
     def data_received(self, data: bytes) -> None:
         """Parse, then look at what the parser does not bound or tell: half heads, request lines, chunk frames."""
         if self._deaf:
-            if self._tunnel is not None:
-                self._tunnel.from_client(data)
+            if self._behind is not None:
+                self._behind += data
+                if len(self._behind) > _READ_BYTES:
+                    self._read_no_more()
                 return
             self._lingered_bytes += len(data)
             if self._lingered_bytes > _LINGER_BYTES and self.transport is not None:
@@ -373,7 +376,7 @@ class ClientConnection(Client):
         num_known = len(queue)
         refusal: Refusal | None = None
         try:
-            parsed, upgraded, _ = parser.feed_data(data)
+            parsed, upgraded, behind = parser.feed_data(data)
         except HttpProcessingError as error:
             passed_bytes = error.args[1] if isinstance(error, LineTooLong) else None
             refusal = explain(error.message, passed_bytes, self.server.limits)
@@ -384,8 +387,9 @@ class ClientConnection(Client):
                 elif data and not num_known:
                     self._hold_half_head(data)
                 return
-            # Behind a request for another protocol the parser reads nothing more.
-            self._deaf = bool(upgraded)
+            if upgraded:  # behind a request for another protocol the parser reads nothing more
+                self._deaf = True
+                self._behind = behind
             first_line = self._first_line
             if data and not num_known and not self._busy and not _is_canonical(first_line + data):
                 # llhttp does not tell RTSP from HTTP, nor one space from two, so the line is looked at in the bytes

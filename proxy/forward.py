@@ -26,8 +26,8 @@ from proxy.relay import End, Relay
 from proxy.route import Route
 from proxy.sink import Sink
 from proxy.upload import TooLarge, Upload
-from proxy.upstream import breaker, pool, retry
-from proxy.upstream.connections import ConnectFailed, Server
+from proxy.upstream import breaker, retry
+from proxy.upstream.connections import ConnectFailed, Server, ServerFull
 from proxy.upstream.retry import Failure
 from proxy.upstream.transport import UpstreamConnection
 from proxy.upstream.upstream import ENGINE_RETRY_AFTER_S, Upstream
@@ -42,8 +42,9 @@ class Forward:
     """One request's way to its upstream. ``relays``: those under way in this worker, for its sweep. ``done``: told the
     end, once; the answer has been sent, or is in ``reply``."""
 
-    __slots__ = ("_client", "_done", "_expects_continue", "_num_free", "_permit", "_relays", "_route", "_server",
-                 "_sink", "_timeouts", "_tried", "_upload", "_upstream", "_wants_fresh", "_x")  # fmt: skip
+    __slots__ = ("_chosen", "_client", "_done", "_expects_continue", "_may_switch", "_num_free", "_permit", "_relays",
+                 "_route", "_server", "_sink", "_timeouts", "_tried", "_upload", "_upstream", "_wants_fresh",
+                 "_x")  # fmt: skip
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class Forward:
         done: Callable[[End], None],
         *,
         expects_continue: bool,
+        may_switch: bool,
     ) -> None:
         self._x = x
         self._route = route
@@ -66,9 +68,11 @@ class Forward:
         self._relays = relays
         self._done = done
         self._expects_continue = expects_continue
+        self._may_switch = may_switch
         self._timeouts: Timeouts = route.config.timeouts or upstream.timeouts
         self._upload = Upload(x, body, holds=self._may_repeat()) if x.has_body else None
-        self._tried: tuple[str, ...] = ()  # servers that failed this request
+        self._tried: tuple[str, ...] = ()  # names of servers that failed this request
+        self._chosen: Server | None = None  # for the next attempt
         self._num_free = 0  # attempts that do not count: their kept-alive connection was closed under them
         self._wants_fresh = False
 
@@ -88,7 +92,9 @@ class Forward:
         if self._upload is None or self._upload.complete:
             server = self._choose(now)
             connection = server.take()
-            if connection is not None:
+            if connection is None:
+                self._chosen = server
+            else:
                 self._begin(server)
                 self._send(connection, now, self._first_ended)
                 return None
@@ -124,7 +130,7 @@ class Forward:
 
     async def _attempt(self) -> End:
         """Ask one server; which ones have failed this request before is known from earlier attempts."""
-        server = self._choose(monotonic())
+        server, self._chosen = self._chosen or self._choose(monotonic()), None
         self._begin(server)
         end = _CLIENT_GONE  # if this is cancelled
         try:
@@ -146,6 +152,11 @@ class Forward:
             finally:
                 self._let_go(relay, monotonic())
             end = relay.outcome or end
+        except ServerFull as error:
+            # No fault of the server, and to ask the others is the pool's business, which avoids full ones.
+            message = f"The upstream {self._upstream.name} is full: {error}."
+            reply = refuse(self._x, Kind.CAPACITY, message, retry_after_s=error.retry_after_s, violated=(error.limit,))
+            end = End(Ending.REFUSED, reply.status, str(error), reply)
         except ConnectFailed as error:
             end = End(Ending.UPSTREAM_FAILED, 502, str(error), None, Failure.CONNECT)
         finally:
@@ -154,12 +165,11 @@ class Forward:
 
     def _choose(self, now: float) -> Server:
         upstream = self._upstream
-        states = upstream.states
-        if len(states) == 1:
+        if len(upstream.servers) == 1:
             return upstream.servers[0]
-        state = pool.choose(states, now, _draw(), self._tried) or pool.choose(states, now, _draw())
-        assert state is not None  # an upstream has a server
-        return upstream.server(state)
+        server = upstream.choose(self._x, now, _draw(), self._tried)
+        assert server is not None  # an upstream has a server, and one that is left out beats none
+        return server
 
     def _begin(self, server: Server) -> None:
         self._server = server
@@ -171,6 +181,8 @@ class Forward:
         """Tell the server's state how the attempt ended, and remember it for the next one."""
         state = self._server.state
         state.finished(_server_worked(end), now)
+        if end.retry_after_s:
+            state.cool(end.retry_after_s, now)
         if end.failure is Failure.STALE:
             # This says nothing about the server; but its other idle connections are as old.
             self._wants_fresh = True
@@ -179,7 +191,8 @@ class Forward:
 
     def _end(self, end: End, now: float) -> None:
         """Settle and tell, once, when there will be no other attempt."""
-        self._permit.settle(_counts_as(end), now)
+        refused = end.ending is Ending.COMPLETE and (end.status == 429 or end.status == 503)
+        self._permit.settle(_counts_as(end), now, refused, end.retry_after_s)
         if end.ending is Ending.UPSTREAM_FAILED:
             end.reply = self._word_failure(end)
             end.status = end.reply.status
@@ -196,10 +209,10 @@ class Forward:
         client.watcher = relay
         self._relays.add(relay)
         try:
-            data = request_head(x, self._upstream)
+            data = request_head(x, self._upstream, may_switch=self._may_switch)
             if upload is not None and not uploading:
                 data += upload.whole()
-            connection.request(data, relay, head_request=x.method == "HEAD", now=now)
+            connection.request(data, relay, head_request=x.method == "HEAD", now=now, may_switch=self._may_switch)
         except (BodyBroken, TooLarge) as error:
             assert upload is not None
             relay.refuse_body(*upload.refused(error))
@@ -281,8 +294,8 @@ class Forward:
         return refuse(self._x, Kind.UPSTREAM_ABORTED, f"The upstream {name} failed: {reason}.")
 
 
-def request_head(x: Exchange, upstream: Upstream) -> bytes:
-    """The head of the request as the upstream receives it; framing is made here."""
+def request_head(x: Exchange, upstream: Upstream, *, may_switch: bool = False) -> bytes:
+    """The head of the request as the upstream receives it; framing is made here. may_switch: it asks for WebSocket."""
     if upstream.authorization is not None:
         x.drop.add(b"authorization")
     target = f"{x.send_path}?{x.query}" if x.query or "?" in x.target else x.send_path
@@ -293,6 +306,8 @@ def request_head(x: Exchange, upstream: Upstream) -> bytes:
         lines.append(b"Content-Length: %d" % x.content_length)
     elif x.has_body:
         lines.append(b"Transfer-Encoding: chunked")
+    if may_switch:
+        lines += (b"Connection: Upgrade", b"Upgrade: websocket")
     lines += (b"", b"")
     return b"\r\n".join(lines)
 
@@ -300,7 +315,7 @@ def request_head(x: Exchange, upstream: Upstream) -> bytes:
 def _counts_as(end: End) -> bool | None:
     """What the breaker is told: a client that left, or whose body broke off, says nothing about the upstream."""
     if end.ending is Ending.COMPLETE:
-        return end.status < 500
+        return end.status < 500 if end.status != 429 else None
     if end.ending in (Ending.UPSTREAM_FAILED, Ending.UPSTREAM_ABORTED):
         return False
     return None

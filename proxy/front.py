@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from time import time as wall
+from typing import Any
 
-from aiohttp.http_parser import RawRequestMessage
 from multidict import CIMultiDict
 
 from proxy import gate
@@ -25,6 +25,7 @@ from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
 from proxy.forward import Forward
 from proxy.metrics import RouteMetrics
 from proxy.relay import End, Relay
+from proxy.route import Route
 from proxy.sink import Sink, http_date
 
 log = logging.getLogger("headrace.proxy")
@@ -40,11 +41,9 @@ class Front:
         self._snapshot = snapshot
         self._relays = relays
 
-    def serve(
-        self, client: ClientConnection, message: RawRequestMessage | gate.Refusal, body: RequestBody
-    ) -> Work | None:
-        """Answer one message and tell the client's connection when it is answered. What is returned must be awaited
-        for that."""
+    def serve(self, client: ClientConnection, message: Any, body: RequestBody) -> Work | None:
+        """Answer one message (aiohttp's RawRequestMessage, or a Refusal) and tell the client's connection when it is
+        answered. What is returned must be awaited for that."""
         started_at = monotonic()
         snapshot = self._snapshot()
         if isinstance(message, gate.Refusal):
@@ -83,19 +82,35 @@ class Front:
             wall(),
         )
         x.client, x.trusted = self.plan.clients.resolve(client.peer, message.raw_headers)
-        x.route = route = snapshot.router.match(facts.host, facts.path)
+        x.sni = client.sni
+        x.route = route = snapshot.router.find(x)
         # A connection whose change of protocol was declined takes no more requests: the parser has let go of it.
         sink = Sink(client, message.method, version, not message.should_close and not facts.upgrade)
         client.sink = sink
-        if route is None or self.plan.redirect_port is not None:
+        unusual = route is None or self.plan.redirect_port is not None or (x.sni is not None and x.sni != x.host)
+        if unusual and (reply := self._unserved(x, route, snapshot)) is not None:
             # A redirect asks no policies of the route: they are for those who come by https.
             answer = _Answer(x, snapshot.unrouted, snapshot.metrics_of(route), sink, client)
-            answer.give(self._redirect)
+            answer.give(lambda _x: reply)
             return None
+        assert route is not None
         answer = _Answer(x, route.chain, snapshot.metrics_of(route), sink, client)
+        if route.answer is not None:
+            return answer.give_when(route.answer)
+        if route.rewrite is not None:
+            route.rewrite(x)
         upstream = snapshot.upstreams[route.upstream]
         forward = Forward(
-            x, route, upstream, client, sink, body, self._relays, answer.ended, expects_continue=facts.expects_continue
+            x,
+            route,
+            upstream,
+            client,
+            sink,
+            body,
+            self._relays,
+            answer.ended,
+            expects_continue=facts.expects_continue,
+            may_switch=facts.upgrade and route.config.websocket is not None and _asks_for_websocket(message),
         )
         return answer.forward(forward)
 
@@ -107,17 +122,39 @@ class Front:
         reply = refuse(x, refusal.kind, refusal.message, close=True)
         answer.give(lambda _x: reply, Ending.CLIENT_ERROR)
 
-    def _redirect(self, x: Exchange) -> Reply:
-        """The answer to a request that goes to no upstream: a redirect to https, or that there is no route."""
-        port = self.plan.redirect_port
+    def _unserved(self, x: Exchange, route: Route | None, snapshot: Snapshot) -> Reply | None:
+        """The answer to a request that goes nowhere: meant for another host, to be sent by https, or without a route.
+        None: it is served."""
+        plan = self.plan
+        tls = plan.config.tls
+        if x.sni is not None and x.sni != x.host and tls is not None and tls.match_host:
+            # RFC 9110 §15.5.20. What was agreed in the handshake was for another name than that which is asked for.
+            message = "The TLS connection was made for another host than this request is for; make a new one."
+            return refuse(x, Kind.MISDIRECTED, message, api="none")
+        port = plan.redirect_port
         if port is None:
-            return refuse(x, Kind.NOT_FOUND, "No route takes this host and path.")
+            return self._without_route(x, snapshot) if route is None else None
         if not x.host:
             return refuse(x, Kind.BAD_REQUEST, "This port only redirects to https, which needs a Host field.")
         query = f"?{x.query}" if x.query else ""
         location = f"https://{x.host}{'' if port == 443 else f':{port}'}{x.send_path}{query}"
         # 308 keeps the method and its body; 301 would let a POST become a GET.
         return Reply(308, ((b"Location", location.encode("latin-1")), (b"Cache-Control", b"no-store")))
+
+    @staticmethod
+    def _without_route(x: Exchange, snapshot: Snapshot) -> Reply:
+        allowed = snapshot.router.allowed(x)
+        if not allowed:
+            return refuse(x, Kind.NOT_FOUND, "No route takes this host and path.")
+        methods = ", ".join(allowed)
+        message = f"No route takes the method {x.method} here; those that are taken: {methods}."
+        return refuse(x, Kind.METHOD, message, headers=((b"Allow", methods.encode()),))
+
+
+def _asks_for_websocket(message: Any) -> bool:
+    upgrade: str = message.headers.get("Upgrade", "")
+    asks = message.method == "GET" and message.upgrade and message.version == (1, 1)
+    return bool(asks) and upgrade.strip().lower() == "websocket"
 
 
 class _Answer:
@@ -134,14 +171,21 @@ class _Answer:
 
     def forward(self, forward: Forward) -> Work | None:
         """Ask the policies, and forward if they let the request pass."""
+        return self._when_gathered(lambda: self._forward(forward))
+
+    def give_when(self, make: Callable[[Exchange], Reply]) -> Work | None:
+        """Ask the policies, and answer with what ``make`` returns if they let the request pass."""
+        return self._when_gathered(lambda: self.give(make))
+
+    def _when_gathered(self, go_on: Callable[[], Work | None]) -> Work | None:
         try:
             facts = self._chain.gather(self._x)
         except Exception:
             self._fail()
             return None
-        return self._forward(forward) if facts is None else self._forward_when(facts, forward)
+        return go_on() if facts is None else self._gather(facts, go_on)
 
-    async def _forward_when(self, facts: Awaitable[None], forward: Forward) -> None:
+    async def _gather(self, facts: Awaitable[None], go_on: Callable[[], Work | None]) -> None:
         try:
             await facts
         except asyncio.CancelledError:
@@ -152,7 +196,7 @@ class _Answer:
             self._chain.abandon(self._x)
             self._fail()
             return
-        work = self._forward(forward)
+        work = go_on()
         if work is not None:
             await work
 

@@ -23,12 +23,16 @@ from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head, Reply
 from proxy.route import Route
 from proxy.sink import Sink, http_date
+from proxy.tunnel import Tunnel
 from proxy.upstream.breaker import Permit
 from proxy.upstream.retry import Failure
-from proxy.upstream.transport import UpstreamConnection
+from proxy.upstream.transport import Exchanger, UpstreamConnection
 
 log = logging.getLogger("headrace.proxy")
 
+_TAIL_BYTES = 10  # holds "[DONE]" and the end of its event
+_EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
+_MAX_RETRY_AFTER_S = 86400
 _ENGINE_LOST = (
     "The engine stopped in the middle of this answer. What was received is incomplete; send the request again."
 )
@@ -37,21 +41,22 @@ _ENGINE_LOST = (
 @dataclass(slots=True)
 class End:
     """How an attempt ended, or forwarding as a whole. reply: what is still to be sent to the client. failure: why there
-    is no answer, or why it broke off."""
+    is no answer, or why it broke off. retry_after_s: what an answer of 429 or 503 asked for."""
 
     ending: Ending
     status: int
     reason: str = ""
     reply: Reply | None = None
     failure: Failure | None = None
+    retry_after_s: float = 0.0
 
 
-class Relay:
+class Relay(Exchanger):
     """``outcome`` is there once ``done`` was called, once; after UPSTREAM_FAILED nothing was sent to the client.
     uploading: some of the request is still to be sent."""
 
-    __slots__ = ("_client", "_done", "_permit", "_route", "_sink", "_status", "_tail", "_timeouts", "_x",
-                 "connection", "data", "outcome", "uploading")  # fmt: skip
+    __slots__ = ("_client", "_done", "_last_words", "_permit", "_pinged_at", "_retry_after_s", "_route", "_sink",
+                 "_status", "_tail", "_timeouts", "_tunnel", "_x", "connection", "outcome", "uploading")  # fmt: skip
 
     def __init__(
         self,
@@ -74,8 +79,11 @@ class Relay:
         self._timeouts = timeouts
         self._permit = permit
         self._status = 0  # of the answer; 0: none yet
-        self._tail: bytes | None = None  # the last bytes of a stream of our engine's events
-        self.data: Callable[[bytes], None] = sink.data  # nothing stands between a chunk and the client
+        self._tail: bytes | None = None  # the last bytes of a stream of events into which words of ours may be put
+        self._last_words = False  # which is our engine's: it is told if it breaks off
+        self._pinged_at = 0.0
+        self._tunnel: Tunnel | None = None
+        self._retry_after_s = 0.0
         self.outcome: End | None = None
         self._done: Callable[[Relay], None] | None = done
         self.uploading = uploading
@@ -87,29 +95,66 @@ class Relay:
     # The upstream's side
 
     def head(self, head: Head, dated: bool) -> None:
-        now = self.connection.heard_at
-        x = self._x
-        x.first_byte_at = now
-        self._status = head.status
-        self._permit.answered(now)
+        self._begin(head)
         if not dated:  # RFC 9110 §6.6.1
             head.headers.append((b"Date", http_date()))
-        self._route.chain.respond(x, head, now)
-        if x.upstream == ENGINE and (head.get(b"content-type") or b"").startswith(b"text/event-stream"):
-            self._tail = b"\n\n"
-            self.data = self._pass_events
+        if head.status == 429 or head.status == 503:
+            self._retry_after_s = _seconds(head.get(b"retry-after"))
+        if head.content_length is None:
+            self._see_events(head)
+        self._route.chain.respond(self._x, head, self.connection.heard_at)
         self._sink.begin(head)
         if self._client.writing_paused:  # by an earlier answer: there will be no second signal
             self.connection.pause_reading()
 
-    def _pass_events(self, data: bytes) -> None:
+    def _begin(self, head: Head) -> None:
+        now = self.connection.heard_at
+        x = self._x
+        x.first_byte_at = now
+        self._status = head.status
+        self._permit.answered(now, now - x.connected_at)
+
+    def _see_events(self, head: Head) -> None:
+        """See whether this is a stream of events in the clear, into which words of ours may be put."""
+        ours = self._x.upstream == ENGINE
+        if (
+            (ours or self._route.config.ping is not None)
+            and (head.get(b"content-type") or b"").lstrip()[:17].lower() == b"text/event-stream"
+            and head.get(b"content-encoding") is None
+        ):
+            self._tail = b"\n\n"
+            self._last_words = ours
+
+    def data(self, data: bytes) -> None:
         self._sink.data(data)
-        self._tail = ((self._tail or b"") + data[-4:])[-4:]
+        tail = self._tail
+        if tail is not None:
+            self._tail = data[-_TAIL_BYTES:] if len(data) >= _TAIL_BYTES else (tail + data)[-_TAIL_BYTES:]
+
+    def switched(self, head: Head, behind: bytes) -> None:
+        self._begin(head)
+        self._route.chain.respond(self._x, head, self.connection.heard_at)
+        self._sink.switch(head)
+        websocket = self._route.config.websocket
+        assert websocket is not None
+        transport, early = self._client.take_over()
+        self._tunnel = tunnel = Tunnel(
+            (transport, self._client),
+            (self.connection.take_over(), self.connection),
+            websocket.idle,
+            self._tunnel_ended,
+        )
+        tunnel.join(early, behind)
+
+    def _tunnel_ended(self, tunnel: Tunnel, reason: str) -> None:
+        self._x.bytes_in += tunnel.bytes_in
+        self._sink.bytes_out += tunnel.bytes_out
+        self._finish(End(Ending.COMPLETE, 101, reason))
 
     def end(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
         self._sink.end(trailers)
         # Told by ``received``: what came behind the answer decides whether the connection is used again.
-        self.outcome = End(Ending.COMPLETE, self._status)
+        self.outcome = End(Ending.COMPLETE, self._status, "", None, None, self._retry_after_s)
 
     def received(self) -> None:
         if self.outcome is not None:
@@ -122,7 +167,7 @@ class Relay:
         if self._sink.retract():
             self._finish(End(Ending.UPSTREAM_FAILED, 502, reason, None, failure))
             return
-        self._sink.abort(_last_event(self._tail) if self._tail is not None else b"")
+        self._sink.abort(_last_event(self._tail) if self._tail is not None and self._last_words else b"")
         self._finish(End(Ending.UPSTREAM_ABORTED, self._status, reason, None, failure))
 
     def broke(self, error: Exception) -> None:
@@ -155,6 +200,11 @@ class Relay:
     def check(self, now: float) -> None:
         """Hold the upstream to its times. A slow client's pauses and uploads are not the upstream's."""
         connection, timeouts = self.connection, self._timeouts
+        if self._tunnel is not None:
+            self._tunnel.check(now)
+            return
+        if self._tail is not None:
+            self._ping(now)
         if timeouts.total is not None and now - self._x.started_at > timeouts.total:
             self._time_out(f"not complete after {timeouts.total:g} s")
         elif connection.reading_paused or (self.uploading and not connection.writing_paused):
@@ -164,6 +214,17 @@ class Relay:
                 self._time_out(f"no byte for {timeouts.idle:g} s")
         elif now - connection.heard_at > timeouts.first_byte:
             self._time_out(f"no first byte within {timeouts.first_byte:g} s")
+
+    def _ping(self, now: float) -> None:
+        """Put a comment into a stream of events that has been quiet, so that nobody on the way takes it for dead. Only
+        between two events, and not behind the last one (OpenAI's ``[DONE]``)."""
+        ping_s = self._route.config.ping
+        quiet_since = max(self.connection.heard_at, self._pinged_at)
+        if ping_s is None or now - quiet_since < ping_s or self.connection.reading_paused or self._tail is None:
+            return
+        if self._tail.endswith(_EVENT_ENDS) and b"[DONE]" not in self._tail:
+            self._pinged_at = now
+            self._sink.data(b": ping\n\n")
 
     def _time_out(self, reason: str) -> None:
         self.connection.abort()
@@ -194,8 +255,13 @@ class Relay:
 def _last_event(tail: bytes) -> bytes:
     """An event that says why no other will come, behind whatever ended in ``tail``."""
     blank = b""
-    if not tail.endswith((b"\n\n", b"\r\r", b"\r\n\r\n")):
+    if not tail.endswith(_EVENT_ENDS):
         blank = b"\n" if tail.endswith(b"\n") else b"\n\n"
     row = Kind.ENGINE_DOWN.value
     error = {"message": _ENGINE_LOST, "type": row.type, "param": None, "code": row.code}
     return blank + b"data: " + orjson.dumps({"error": error}) + b"\n\n"
+
+
+def _seconds(retry_after: bytes | None) -> float:
+    """What Retry-After says in seconds; 0.0 if it says nothing, or a date (RFC 9110 §10.2.3)."""
+    return float(min(int(retry_after), _MAX_RETRY_AFTER_S)) if retry_after and retry_after.isdigit() else 0.0

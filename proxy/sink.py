@@ -32,6 +32,7 @@ _NOT_IN_TRAILERS = frozenset(
 )
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_SWITCH = (b"Connection: Upgrade", b"Upgrade: websocket")
 _BLANK_LINE = (b"", b"")  # joined to lines by CRLF
 _NONE, _LENGTH, _CHUNKED, _CLOSE = range(4)  # framing; _NONE: no body
 
@@ -108,6 +109,14 @@ class Sink:
             lines.append(b"Connection: keep-alive")
         lines += _BLANK_LINE
         self._pending = b"\r\n".join(lines)
+
+    def switch(self, head: Head) -> None:
+        """Send the 101 to a client that asked for WebSocket; what follows on the connection is no longer HTTP."""
+        self.begun = self.ended = True
+        fields = map(_line_of_field, head.headers)
+        self._pending = b"\r\n".join((_STATUS_LINES[101], *fields, *_SWITCH, *_BLANK_LINE))
+        self._write()
+        self._outbox.flush()
 
     def data(self, data: bytes) -> None:
         """Send a piece of the body. Nothing is sent where the answer has none (HEAD, 204, 304)."""

@@ -13,7 +13,6 @@ coding other than chunked, a change of protocol that nobody asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import httptools
 
@@ -33,8 +32,8 @@ class ProtocolError(Exception):
     """The upstream does not speak HTTP/1.x correctly; the message says how, without quoting it."""
 
 
-class Receiver(Protocol):
-    """Who takes the answer. ``end`` comes exactly once and last, unless the answer breaks off."""
+class Receiver:
+    """Who takes the answer; this one, nobody. ``end`` comes exactly once and last, unless the answer breaks off."""
 
     def head(self, head: Head, dated: bool) -> None:
         """The final head, with the fields that go on and its length, if another than the end tells it. dated: it has a
@@ -46,36 +45,33 @@ class Receiver(Protocol):
     def end(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
         """The answer is complete."""
 
-
-class _Nobody:
-    """Takes an answer that nobody waits for."""
-
-    def head(self, head: Head, dated: bool) -> None: ...
-
-    def data(self, data: bytes) -> None: ...
-
-    def end(self, trailers: Sequence[tuple[bytes, bytes]]) -> None: ...
+    def switched(self, head: Head, behind: bytes) -> None:
+        """The upstream agreed to the change of protocol (101) that was asked for: it speaks HTTP no more. behind: what
+        it has already sent in the other one. Comes instead of ``head`` and ``end``."""
 
 
-_NOBODY = _Nobody()
+_NOBODY = Receiver()
 
 
 class ResponseParser:
     """Parses one answer after the other, each asked for by ``expect``. ``complete``: the one expected last has ended.
     ``reusable``: the connection may carry another request."""
 
-    __slots__ = ("_at_boundary", "_fields", "_head_request", "_interim", "_keep_alive", "_left", "_mode",
-                 "_num_interim", "_parser", "_quiet_bytes", "_receiver", "_surplus", "complete")  # fmt: skip
+    __slots__ = ("_at_boundary", "_fields", "_head_request", "_interim", "_keep_alive", "_left", "_may_switch",
+                 "_mode", "_num_interim", "_parser", "_quiet_bytes", "_receiver", "_surplus", "_switched",
+                 "complete")  # fmt: skip
 
     def __init__(self) -> None:
         self._receiver: Receiver = _NOBODY
         self._parser: httptools.HttpResponseParser | None = None
         self._at_boundary = False  # llhttp has read an answer to its end: it can read another
 
-    def expect(self, receiver: Receiver, *, head_request: bool) -> None:
-        """Parse another answer: that to a request just sent."""
+    def expect(self, receiver: Receiver, *, head_request: bool, may_switch: bool = False) -> None:
+        """Parse another answer: that to a request just sent. may_switch: it asked for another protocol."""
         self._receiver = receiver
         self._head_request = head_request
+        self._may_switch = may_switch
+        self._switched: Head | None = None
         if not self._at_boundary:
             self._parser = httptools.HttpResponseParser(self)
         self._at_boundary = False
@@ -109,6 +105,9 @@ class ResponseParser:
             except httptools.HttpParserCallbackError as error:
                 raise error.__context__ or error from None
             except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+                if self._switched is not None and isinstance(error, httptools.HttpParserUpgrade):
+                    self._switch(self._switched, bytes(data[error.args[0] :]))
+                    return
                 if not self.complete:
                     raise ProtocolError(f"the answer is malformed: {error}") from None
                 self._surplus = True
@@ -121,6 +120,11 @@ class ResponseParser:
             self._finish(())
             return True
         return False
+
+    def _switch(self, head: Head, behind: bytes) -> None:
+        self.complete = True
+        receiver, self._receiver = self._receiver, _NOBODY
+        receiver.switched(head, behind)
 
     def _feed_length(self, data: memoryview) -> None:
         left = self._left - len(data)
@@ -163,6 +167,10 @@ class ResponseParser:
         fields, self._fields = self._fields, []
         if len(fields) > MAX_HEADERS:
             raise ProtocolError(f"the answer has more than {MAX_HEADERS} header fields")
+        if status == 101 and self._may_switch:
+            self._interim = True
+            self._switched = Head(101, read_response_headers(fields).kept)
+            return
         if status < 200:
             self._note_interim(status)
             return

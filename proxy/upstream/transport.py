@@ -12,7 +12,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import cast
 
 from proxy.outbox import outbox_of
 from proxy.upstream.parser import ProtocolError, Receiver, ResponseParser
@@ -24,7 +24,7 @@ WRITE_LOW_BYTES = 16384
 _buffer = memoryview(bytearray(READ_BYTES))
 
 
-class Exchanger(Receiver, Protocol):
+class Exchanger(Receiver):
     """Who sent the request on a connection and takes its answer."""
 
     def received(self) -> None:
@@ -64,12 +64,15 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         transport = self.transport
         return transport is not None and not transport.is_closing()
 
-    def request(self, data: bytes, exchanger: Exchanger, *, head_request: bool, now: float) -> None:
-        """Send the head of a request, and what is there of its body; the answer goes to ``exchanger``."""
+    def request(
+        self, data: bytes, exchanger: Exchanger, *, head_request: bool, now: float, may_switch: bool = False
+    ) -> None:
+        """Send the head of a request, and what is there of its body; the answer goes to ``exchanger``. may_switch: it
+        asks for another protocol."""
         assert self.transport is not None
         self.num_requests += 1
         self._exchanger = exchanger
-        self._parser.expect(exchanger, head_request=head_request)
+        self._parser.expect(exchanger, head_request=head_request, may_switch=may_switch)
         self._heard = False
         self.heard_at = now
         self._outbox.post(self.transport, data)
@@ -95,6 +98,13 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             return True
         self.abort()
         return False
+
+    def take_over(self) -> asyncio.Transport:
+        """Let go of the transport, for one who speaks another protocol on it."""
+        assert self.transport is not None
+        self._outbox.flush()
+        self._exchanger = None
+        return self.transport
 
     def abort(self) -> None:
         """Close at once: the upstream shall stop working on what was asked."""

@@ -1,0 +1,127 @@
+"""Two connections joined after a change of protocol: what one sends, the other gets, byte for byte.
+
+Owns the bytes in both directions, their back-pressure, and the end: when one side is lost, the other is closed behind
+what is still due to it, within a second. Nothing is parsed: what is said in a WebSocket, its pings and its close codes
+(RFC 6455) is between its ends. ``check`` is called by the worker's sweep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from proxy.downstream import WRITE_HIGH_BYTES, WRITE_LOW_BYTES
+
+_CLOSING_S = 1.0
+
+
+class Owner(Protocol):
+    """Who had a connection before it was joined: told when it is lost."""
+
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+
+class _Side(asyncio.Protocol):
+    """One end's connection; ``num_bytes`` were received from it."""
+
+    __slots__ = ("_owner", "_tunnel", "lost", "num_bytes", "other", "transport")
+
+    def __init__(self, tunnel: Tunnel, transport: asyncio.Transport, owner: Owner) -> None:
+        self._tunnel = tunnel
+        self._owner = owner
+        self.transport = transport
+        self.num_bytes = 0
+        self.lost = False
+        self.other = self
+
+    def data_received(self, data: bytes) -> None:
+        self._tunnel.heard_at = time.monotonic()
+        self.num_bytes += len(data)
+        if not self.other.lost:
+            self.other.transport.write(data)
+
+    def pause_writing(self) -> None:
+        if not self.other.lost:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self.other.lost and not self.other.transport.is_closing():
+            self.other.transport.resume_reading()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self._owner.connection_lost(exc)
+        self._tunnel.side_lost()
+
+
+class Tunnel:
+    """A pair of joined connections. ``heard_at``: monotonic seconds at the last byte from either."""
+
+    def __init__(
+        self,
+        client: tuple[asyncio.Transport, Owner],
+        upstream: tuple[asyncio.Transport, Owner],
+        idle_s: float,
+        ended: Callable[[Tunnel, str], None],
+    ) -> None:
+        """ended: told once, with the reason, when both connections are gone."""
+        self.heard_at = time.monotonic()
+        self.reason = ""
+        self._idle_s = idle_s
+        self._ended = ended
+        self._closing_at = 0.0
+        self._client = _Side(self, *client)
+        self._upstream = _Side(self, *upstream)
+        self._client.other, self._upstream.other = self._upstream, self._client
+
+    def join(self, from_client: bytes, from_upstream: bytes) -> None:
+        """Begin, with what either side has sent ahead."""
+        for side, early in ((self._client, from_client), (self._upstream, from_upstream)):
+            side.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
+            side.transport.set_protocol(side)
+            if early:
+                side.data_received(early)
+        for side in (self._client, self._upstream):
+            if not side.transport.is_closing():
+                side.transport.resume_reading()
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes that the client sent."""
+        return self._client.num_bytes
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes that the upstream sent."""
+        return self._upstream.num_bytes
+
+    def side_lost(self) -> None:
+        """One of the two is gone: close the other."""
+        if self._client.lost and self._upstream.lost:
+            self._ended(self, self.reason)
+        else:
+            self.close("one side closed")
+
+    def close(self, reason: str) -> None:
+        """Close both sides behind what is still to be written to them."""
+        if not self._closing_at:
+            self._closing_at = time.monotonic()
+            self.reason = reason
+        for side in (self._client, self._upstream):
+            if not side.lost:
+                side.transport.close()
+
+    def check(self, now: float) -> None:
+        """Close what is idle, and end what does not take its last bytes."""
+        if self._closing_at:
+            if now - self._closing_at > _CLOSING_S:
+                for side in (self._client, self._upstream):
+                    if not side.lost:
+                        side.transport.abort()
+        elif now - self.heard_at > self._idle_s:
+            self.close(f"no byte either way for {self._idle_s:g} s")
