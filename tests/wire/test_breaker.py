@@ -84,7 +84,7 @@ async def test_I01_I02_a_thousand_at_once_get_exactly_the_permits_and_a_cancelle
         held.answer.set_result(OK)
         answers = await asyncio.gather(*(task for _, task in [*probing[leaving:], *again]))
         assert [answer.status for answer in answers] == [200] * probes
-        assert state(running) == "closed"
+        await eventually(lambda: state(running) == "closed")
         assert (await running.ask(GET)).status == 200
 
 
