@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
+import tempfile
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
 from proxy.config_routes import ProxyConfig
 from proxy.upstream.connections import Server
+from tests.wire.certificates import certificate
 from tests.wire.harness import (
     OK,
     Edge,
@@ -603,3 +606,57 @@ async def test_metrics_say_what_servers_do() -> None:
         assert metrics.up.value == 1.0
         assert metrics.connects.value == 1.0
         assert metrics.connections.value == 1.0
+
+
+# TLS
+
+
+@asynccontextmanager
+async def tls_upstream(name: str) -> AsyncIterator[tuple[int, list[str | None]]]:
+    """Answers 200 over TLS with a certificate for ``name``: its port, and the names it was asked for."""
+    asked: list[str | None] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sni_callback = lambda _connection, name, _context: asked.append(name)
+    with tempfile.NamedTemporaryFile() as pem:
+        pem.write(b"".join(certificate(name)))
+        pem.flush()
+        context.load_cert_chain(pem.name)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(OK)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    try:
+        yield server.sockets[0].getsockname()[1], asked
+    finally:
+        server.close()
+
+
+def over_tls(port: int) -> dict[str, Any]:
+    return {
+        "upstreams": {"app": {"servers": [f"https://app.internal:{port}"], "tls": {"ca": "/ca"}, "health": CHECK}},
+        "routes": [{"to": "app"}],
+    }
+
+
+async def test_a_named_server_is_asked_and_verified_by_its_name_wherever_it_is(dns: Dns) -> None:
+    materials = {"/ca": certificate("app.internal")[0]}
+    async with tls_upstream("app.internal") as (port, asked), edge(over_tls(port), materials=materials) as running:
+        assert (await running.ask(GET)).status == 200
+        await eventually(lambda: server_of(running).metrics.checks[True].value > 0)
+        assert server_of(running).metrics.checks[False].value == 0
+        assert set(asked) == {"app.internal"}
+
+
+async def test_a_check_does_not_accept_another_names_certificate(dns: Dns) -> None:
+    materials = {"/ca": certificate("other.internal")[0]}
+    async with tls_upstream("other.internal") as (port, _), edge(over_tls(port), materials=materials) as running:
+        await eventually(lambda: not server_of(running).state.up)
+        assert "certificate" in server_of(running).reason
+        answer = await running.ask(GET)
+        assert answer.status == 502
+        assert b"its certificate is not accepted" in answer.body
