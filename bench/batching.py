@@ -24,7 +24,7 @@ import numpy as np
 
 from bench import serving
 from bench.json_client import JsonClient
-from bench.processes import memory_mib
+from bench.memory import memory_mib
 from bench.report import Report, arguments, ratio, versions
 from bench.rounds import Figures, column, interleave
 from bench.sse_client import Server

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from multidict import CIMultiDict
 
-from bench.peers import configuration
+from bench.peers import Setup, headrace_yaml
 from proxy.cells import Cells
 from proxy.chain import Chain
 from proxy.config import Limit
@@ -52,7 +52,7 @@ def _round_us(chain: Chain) -> float:
 
 
 def _document() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load(configuration("headrace.yaml.in", "/nowhere", 8080, 8081))
+    document: dict[str, Any] = yaml.safe_load(headrace_yaml("/nowhere", 8080, [8081], Setup()))
     return document
 
 

@@ -21,7 +21,7 @@ if __name__ == "__main__":  # run as a file, this directory stands first, and `i
 
 from bench import first_token, llama_cpp_peer, serving
 from bench.bare import BareLoop
-from bench.processes import memory_mib
+from bench.memory import memory_mib
 from bench.questions import Questions, of_length
 from bench.report import Report, arguments, ratio, versions
 from bench.rounds import Figures, column, interleave

@@ -5,8 +5,10 @@ Owns starting and stopping; knows nothing of what is measured. Everything listen
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -29,14 +31,22 @@ def cores() -> tuple[int, int]:
 
 
 @cache
-def instrument(name: str) -> str:
-    """The path of the program built from ``bench/NAME.c`` by ``cc -O2``. Raises SystemExit without a compiler."""
-    program = Path(tempfile.mkdtemp(prefix="headrace-bench-")) / name
+def instrument(name: str, *, tls: bool = False) -> str:
+    """The path of the program built from ``bench/NAME.c`` by ``cc -O2``, with OpenSSL for ``tls``. Raises SystemExit
+    without a compiler, or without OpenSSL's headers."""
+    directory = tempfile.mkdtemp(prefix="headrace-bench-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    program = f"{directory}/{name}"
+    before, behind = (["-DWITH_TLS"], ["-lssl", "-lcrypto"]) if tls else ([], [])
     try:
-        subprocess.run(["cc", "-O2", "-o", str(program), str(HERE / f"{name}.c")], check=True)
+        subprocess.run(["cc", "-O2", *before, "-o", program, str(HERE / f"{name}.c"), *behind], check=True)
     except FileNotFoundError:
         raise SystemExit(f"{name}.c needs a C compiler named cc: install gcc or clang and run again") from None
-    return str(program)
+    except subprocess.CalledProcessError:
+        if not tls:
+            raise
+        raise SystemExit(f"{name}.c needs OpenSSL's headers for TLS: apt-get install libssl-dev, run again") from None
+    return program
 
 
 def free_port() -> int:
@@ -116,17 +126,21 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def child_of(pid: int, role: str) -> int:
-    """The child of a supervisor whose command line has the word ``role``. Raises SystemExit if there is none."""
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        if role in Path(f"/proc/{child}/cmdline").read_text().split("\0"):
-            return int(child)
-    raise SystemExit(f"process {pid} has no {role} among its children")
+def child_of(pid: int, role: str | None = None) -> int:
+    """The child of a process whose command line has the word ``role``, or its only one. Raises SystemExit if there is
+    none within ten seconds: a server may listen before it has forked what serves."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        found = [int(child) for child in children if role is None or role in _words(child)]
+        if len(found) == 1 or (found and role is not None):
+            return found[0]
+        time.sleep(0.02)
+    raise SystemExit(f"process {pid} has no {role or 'single one'} among its children")
 
 
-def memory_mib(pid: int) -> float:
-    """The most memory that the process has had resident, in MiB."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    raise SystemExit(f"the kernel does not say how much memory process {pid} has")
+def _words(pid: str) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:  # ended meanwhile
+        return []

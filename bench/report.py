@@ -1,6 +1,6 @@
 """What every benchmark prints and writes: the machine, the versions, the method, a table and named ratios.
 
-Owns the shape of a result and the command line (``--quick``, ``--json``). Knows nothing of what is measured.
+Owns the shape of a result and the command line (``--quick``, ``--json``, ...). Knows nothing of what is measured.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import argparse
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 Row = dict[str, Any]
+Size = TypeVar("Size", int, float)
 
 
 @dataclass
@@ -58,14 +59,29 @@ class Report:
             json_path.write_text(json.dumps(self.document(), indent=2) + "\n")
 
 
-def arguments(description: str | None) -> argparse.Namespace:
-    """Parses the command line that all benchmarks share: ``quick`` (bool), ``rounds`` (int or None), ``json`` (Path or
-    None)."""
+class Options(argparse.Namespace):
+    """The command line: what all benchmarks share, and what one adds as attributes of its own."""
+
+    quick: bool
+    smoke: bool
+    rounds: int | None
+    json: Path | None
+
+    def pick(self, full: Size, quick: Size, smoke: Size) -> Size:
+        """The size of something for the run that was asked for."""
+        return smoke if self.smoke else quick if self.quick else full
+
+
+def arguments(description: str | None, add: Callable[[argparse.ArgumentParser], object] | None = None) -> Options:
+    """Parses the command line; ``add`` adds to it."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: under two minutes")
+    parser.add_argument("--smoke", action="store_true", help="one tiny round that shows that it runs: no figure counts")
     parser.add_argument("--rounds", type=int, metavar="N", help="interleaved rounds, instead of the usual number")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there, too")
-    return parser.parse_args()
+    if add is not None:
+        add(parser)
+    return parser.parse_args(namespace=Options())
 
 
 def machine() -> dict[str, str]:

@@ -1,66 +1,77 @@
 """Server-sent events through one proxy worker on one core: how many streams pass without a stall.
 
-    python bench/streams.py [--quick] [--json FILE]
+    python bench/streams.py [--quick] [--tls] [--json FILE]
 
-Headrace, nginx, a plain aiohttp proxy and no proxy at all, in one run. The instrument is bench/sseload.c: each event
-carries the time at which the origin wrote it, and a stream is free of stalls when it is complete and no event came
-more than 50 ms after that.
+Headrace, nginx, HAProxy, a plain aiohttp proxy and no proxy at all, in one run; with --tls, those that speak it. The
+instrument is bench/sseload.c: each event carries the time at which the origin wrote it, and a stream is free of stalls
+when it is complete and no event came more than 50 ms after that.
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__":  # run as a file, this directory stands first, and `import proxy` would find bench/proxy.py
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from bench import peers
-from bench.processes import cores, free_port, instrument, run_json, server
-from bench.report import Report, arguments, versions
+from bench import loads, peers
+from bench.processes import cores
+from bench.report import Report, Row, arguments, ratio, versions
 from bench.rounds import Figures, column, interleave
+from bench.tls import certificate
 
-STREAMS = 512
-EVENTS_PER_S = 50
+LOADS = ((512, 50), (1000, 25))  # (streams, events per second of each)
 PAYLOAD_BYTES = 64
 LATE_MS = 50
 
 
-def measure(peer: peers.Peer, origin_port: int, num_events: int) -> Figures:
-    """One round. {stall_free, complete (streams), p50_ms, p99_ms, max_ms (added per event)}."""
-    server_core, load_core = cores()
-    with peer(origin_port, server_core) as port:
-        command = [instrument("sseload"), "client", str(port), "/", str(STREAMS), str(num_events), str(LATE_MS)]
-        figures = run_json(command, core=load_core)
-    added = {f"{name}_ms": added_ms for name, added_ms in figures["added_ms"].items()}
-    return {"stall_free": figures["stall_free"], "complete": figures["complete"], **added}
+def measure(peer: peers.Peer, setup: peers.Setup, origin_port: int, streams: int, num_events: int) -> Figures:
+    """One round."""
+    with peer([origin_port], cores()[0], setup) as running:
+        tls = setup.tls is not None
+        return loads.read_events(running.port, streams=streams, num_events=num_events, late_ms=LATE_MS, tls=tls)
 
 
 def main() -> None:
-    options = arguments(__doc__)
-    num_rounds, seconds = options.rounds or (3 if options.quick else 5), 4 if options.quick else 10
-    num_events = seconds * EVENTS_PER_S
-    present, missing = peers.available()
-    present["direct"] = peers.direct
-    origin_port = free_port()
-    interval_us = str(1_000_000 // EVENTS_PER_S)
-    origin = [instrument("sseload"), "origin", str(origin_port), str(num_events), interval_us, str(PAYLOAD_BYTES)]
-    with server(origin, port=origin_port, core=cores()[1]):
-        measures = {name: partial(measure, peer, origin_port, num_events) for name, peer in present.items()}
-        rows = interleave(measures, num_rounds)
-
-    stall_free = column(rows, "stall_free")
+    options = arguments(
+        __doc__, lambda parser: parser.add_argument("--tls", action="store_true", help="TLS to clients")
+    )
+    num_rounds, seconds = options.rounds or options.pick(5, 2, 1), options.pick(10.0, 4.0, 0.2)
+    names = ("headrace", "nginx", "haproxy", *(() if options.tls else ("plain", "direct")))
+    present, missing = peers.available(*names)
+    rows: list[Row] = []
+    ratios: dict[str, float | None] = {}
+    suffix = "_tls" if options.tls else ""
+    with ExitStack() as stack:
+        setup = peers.Setup(tls=stack.enter_context(certificate()) if options.tls else None)
+        for streams, events_per_s in LOADS:
+            num_events = round(seconds * events_per_s)
+            with loads.event_origin(num_events, events_per_s, PAYLOAD_BYTES) as port:
+                measures = {
+                    name: partial(measure, peer, setup, port, streams, num_events) for name, peer in present.items()
+                }
+                found = interleave(measures, num_rounds)
+            rows += [{"peer": row["peer"], "streams": streams, **row} for row in found]
+            stall_free, p99_ms = column(found, "stall_free"), column(found, "p99_ms")
+            ratios[f"stall_free_{streams}{suffix}"] = stall_free["headrace"]
+            for other in ("nginx", "haproxy"):
+                ratios[f"stall_free_{streams}{suffix}_{other}"] = stall_free.get(other)
+                if streams == LOADS[-1][0]:
+                    ratios[f"stream_p99{suffix}_vs_{other}"] = ratio(p99_ms["headrace"], p99_ms.get(other))
     Report(
         name="streams",
         method=(
-            f"{STREAMS} streams of {EVENTS_PER_S} events/s, {num_events} events of {PAYLOAD_BYTES} bytes each, late "
-            f"after {LATE_MS} ms; each peer with one worker on one core, load and origin on another; {num_rounds} "
-            "interleaved rounds, medians"
+            f"{' and then '.join(f'{streams} streams of {rate} events/s' for streams, rate in LOADS)}, {seconds:g} s "
+            f"of events of {PAYLOAD_BYTES} bytes{', over TLS to the client' if options.tls else ''}; added: from the "
+            f"origin's write to the client's read, late after {LATE_MS} ms; each peer with one worker on one core, "
+            f"load and origin on another; {num_rounds} interleaved rounds, medians; stream_p99: of {LOADS[-1][0]}"
         ),
         versions={**versions("headrace", "aiohttp", "uvloop", "httptools"), **peers.versions()},
         rows=rows,
-        ratios={"stall_free_512": stall_free["headrace"], "stall_free_512_nginx": stall_free.get("nginx")},
+        ratios=ratios,
         notes=missing,
     ).finish(options.json)
 
