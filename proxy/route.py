@@ -14,7 +14,6 @@ Without priorities and placeholders it costs two look-ups; otherwise no part of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from proxy.chain import Chain
@@ -28,25 +27,44 @@ if TYPE_CHECKING:
 Api = Literal["openai", "oip", "none"]
 
 
-@dataclass(slots=True, frozen=True, eq=False)
 class Route:
     """A route as requests use it. name: for logs, metrics and carried-over state. upstream: "engine", a key of
     ``upstreams``, or "" for a route that answers itself. index: its place in the configuration. answer: makes the
     redirect or the fixed response. rewrite: changes ``send_path`` and ``query`` of a request that goes upstream, once.
+
+    Written out, because a compiled dataclass looks its types up at run time, where ``config_routes`` is not there yet.
     """
 
-    name: str
-    index: int
-    host: str | None
-    path: str
-    upstream: str
-    api: Api
-    chain: Chain
-    config: RouteConfig
-    conditions: Conditions | None = None
-    priority: int = 0
-    answer: Callable[[Exchange], Reply] | None = None
-    rewrite: Callable[[Exchange], None] | None = None
+    __slots__ = ("answer", "api", "chain", "conditions", "config", "host", "index", "name", "path", "priority",
+                 "rewrite", "upstream")  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        index: int,
+        host: str | None,
+        path: str,
+        upstream: str,
+        api: Api,
+        chain: Chain,
+        config: RouteConfig,
+        conditions: Conditions | None = None,
+        priority: int = 0,
+        answer: Callable[[Exchange], Reply] | None = None,
+        rewrite: Callable[[Exchange], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.index = index
+        self.host = host
+        self.path = path
+        self.upstream = upstream
+        self.api: Api = api
+        self.chain = chain
+        self.config = config
+        self.conditions = conditions
+        self.priority = priority
+        self.answer = answer
+        self.rewrite = rewrite
 
 
 #: Routes that differ in their conditions only, those with more of them first.
