@@ -24,11 +24,10 @@ from proxy.front import Front
 from proxy.log_writer import LineWriter
 from proxy.metrics import WorkerMetrics
 from proxy.relay import Relay
-from proxy.tls import ListenerTls
 from proxy.shared.table import SharedTable
 from proxy.tls import ListenerTls
 from proxy.upstream.breaker import Breaker
-from proxy.upstream.breakers import apply_tables, give_order, show
+from proxy.upstream.breakers import apply_tables, give_order, show, watch
 from proxy.upstream.connections import Server
 from proxy.upstream.prober import Prober
 from proxy.upstream.resolver import Resolver
@@ -264,8 +263,7 @@ class ProxyWorker:
             relay.check(now)
         for server in _servers(self._current()):
             server.drop_old(now)
-        for breaker in _breakers(self._snapshot).values():
-            breaker.look(now)
+        watch(_breakers(self._snapshot), self._cells, now)
         serving = {listening.edge for listening in self._listening.values()}
         self._edges = {edge for edge in self._edges if edge in serving or edge.open}
         self._metrics.loop_lag.set(self._lag_s)

@@ -22,6 +22,7 @@ from proxy.upstream.breaker_table import SERVING, Event, State
 from proxy.upstream.window import ROW_SIZE
 
 log = logging.getLogger("headrace.proxy")
+_STATES: Final = tuple(State)
 
 #: An engine's answer that is not streamed comes whole when it is done: its first byte says nothing about its health.
 ENGINE_BREAKER: Final = BreakerConfig(slow=None)
@@ -71,6 +72,15 @@ def show(breaker: Breaker, now: float) -> dict[str, Any]:
         next_s = view.next_probe_s
         row |= {"probes": probes, "next_probe_s": round(next_s, 3) if next_s is not None and next_s < inf else None}
     return row
+
+
+def watch(breakers: Mapping[str, Breaker], cells: Cells, now: float) -> None:
+    """From time to time: let breakers judge without a request, and set the gauges of their states."""
+    for name, breaker in breakers.items():
+        breaker.look(now)
+        doc = "State of an upstream's circuit breaker: 0 closed, 1 warning, 2 degraded, 3 half-open, 4 open."
+        gauge = cells.gauge("headrace_breaker_state", doc, {"upstream": name}, combine="max")
+        gauge.set(float(_STATES.index(breaker.state)))
 
 
 def give_order(
