@@ -173,10 +173,6 @@ class Health(Table):
     body: Annotated[str, Field(min_length=1, max_length=1000)] | None = None  # within the first 64 KiB
 
 
-#: Its name from when there was no active part.
-PassiveHealth = Health
-
-
 class UpstreamTls(Table):
     verify: bool = True
     ca: MaterialPath | None = None  # instead of the system's

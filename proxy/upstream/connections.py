@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
+from typing import cast
 
 from proxy.cells import Cells
 from proxy.upstream.addresses import Addresses
@@ -199,16 +200,17 @@ class Server:
         loop = asyncio.get_running_loop()
         address = self.address
         connection = UpstreamConnection(on_lost)
+        protocol = cast(Callable[[], asyncio.BufferedProtocol], lambda: connection)
         if on_lost is not None:
             self._at[connection] = where
         try:
             if address.path is not None:
-                await loop.create_unix_connection(lambda: connection, where)
+                await loop.create_unix_connection(protocol, where)
             elif self._tls is None:
-                await loop.create_connection(lambda: connection, where, address.port)
+                await loop.create_connection(protocol, where, address.port)
             else:
                 await loop.create_connection(
-                    lambda: connection,
+                    protocol,
                     where,
                     address.port,
                     ssl=self._tls,

@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING
 
-from proxy.upstream.balance import Member, Picks, pick_least
-from proxy.upstream.state import ServerState
+from proxy.upstream.balance import Member, Picks
 
 if TYPE_CHECKING:
     from proxy.exchange import Exchange
-
-__all__ = ["Pool", "ServerState", "choose"]
 
 VIEW_S = 0.005  # how long ago another worker's ejection may have been
 
@@ -77,14 +74,3 @@ class Pool:
             untried = [member for member in self.members if member.state.name not in tried]
         candidates = untried or self.members
         return [member for member in candidates if not member.state.full] or candidates
-
-
-def choose(states: Sequence[ServerState], now: float, draw: float, tried: Container[str] = ()) -> ServerState | None:
-    """The server for the next request by least requests, or None if all of them were tried."""
-    if all(state.name in tried for state in states):
-        return None
-    return (
-        Pool([Member(index, state, 1) for index, state in enumerate(states)], pick_least)
-        .choose(None, now, draw, tried)
-        .state
-    )

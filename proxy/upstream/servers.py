@@ -56,12 +56,13 @@ def build_server(
     changes = states.get(("server changes",), Changes)
     metrics = env.metrics_of(name, url)
     record = env.record_of(name, url)
+    alone = len(config.servers) == 1
     state = states.get(
-        ("server state", name, url, config.health),
-        lambda: ServerState(url, config.health, record, changes, metrics.ejections.add),
+        ("server state", name, url, config.health, alone),
+        lambda: ServerState(url, config.health, record, changes, metrics.ejections.add, alone=alone),
     )
     bounds = Bounds(config.max_connections, config.pending, config.pending_timeout)
-    made_from: tuple[object, ...] = (config.connections, config.keep_alive, bounds)
+    made_from: tuple[object, ...] = (config.connections, config.keep_alive, bounds, alone)
     resolver = None
     if address.path is None and is_name(address.host):
         made_from += (config.dns,)

@@ -30,7 +30,19 @@ class Changes:
 class ServerState:
     """One server's live numbers. name: as configured. They outlive a reload by name."""
 
-    __slots__ = ("_blamed", "_changes", "_record", "_seen", "full", "health", "in_flight", "name", "on_ejected", "up")
+    __slots__ = (
+        "_blamed",
+        "_changes",
+        "_record",
+        "_seen",
+        "alone",
+        "full",
+        "health",
+        "in_flight",
+        "name",
+        "on_ejected",
+        "up",
+    )
 
     def __init__(
         self,
@@ -39,9 +51,13 @@ class ServerState:
         record: Record | None = None,
         changes: Changes | None = None,
         on_ejected: Callable[[], None] | None = None,
+        *,
+        alone: bool = False,
     ) -> None:
-        """record: of RECORD_SIZE numbers. on_ejected: called when a failure told here ejected the server."""
+        """record: of RECORD_SIZE numbers. on_ejected: called when a failure told here ejected the server. alone: it is
+        the only one of its upstream, which is never left out."""
         self.name = name
+        self.alone = alone
         self.health = health
         self.in_flight = 0
         self.up = True
@@ -85,6 +101,8 @@ class ServerState:
         Failures keep counting through an ejection, so that one more after it ejects again.
         """
         self.in_flight -= 1
+        if self.alone:
+            return
         if ok:
             version = self._record.version()
             if version != self._seen:
@@ -109,6 +127,8 @@ class ServerState:
 
     def cool(self, for_s: float, now: float) -> None:
         """Leave the server out for as long as it has asked for, within a bound."""
+        if self.alone:
+            return
         fails, until, ejections, cools = self._record.begin()
         self._record.commit((fails, until, ejections, max(cools, now + min(for_s, MAX_COOL_S))))
         self._changes.count += 1

@@ -60,10 +60,6 @@ class Upstream:
         of servers that failed it, which are asked again only when there is no other."""
         return self.servers[self.pool.choose(x, now, draw, tried).index]
 
-    def server(self, state: ServerState) -> Server:
-        """The server whose state the pool chose."""
-        return self.servers[self.states.index(state)]
-
 
 def build_upstream(
     name: str, config: UpstreamConfig, defaults: Defaults, materials: Materials, env: ServerEnv, breaker: Breaker
@@ -100,7 +96,7 @@ def build_engine(socket_path: str, defaults: Defaults, env: ServerEnv, breaker: 
         lambda: Server(
             Address(path=socket_path),
             None,
-            ServerState(ENGINE, Health()),
+            ServerState(ENGINE, Health(), alone=True),
             max_idle=100,
             keep_alive_s=30.0,
             metrics=env.metrics_of(ENGINE, ENGINE),

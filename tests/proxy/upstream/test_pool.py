@@ -9,7 +9,7 @@ import pytest
 from proxy.config import Health
 from proxy.shared.record import LocalRecord
 from proxy.upstream.balance import Member, pick_least
-from proxy.upstream.pool import VIEW_S, Pool, choose
+from proxy.upstream.pool import VIEW_S, Pool
 from proxy.upstream.state import MAX_COOL_S, RECORD_SIZE, Changes, ServerState
 
 
@@ -124,10 +124,12 @@ def test_a_server_that_asks_for_time_is_left_out_for_it_whatever_else_succeeds()
 
 
 def test_one_server_is_no_choice() -> None:
-    states = servers(1)
+    states = [ServerState("s0", Health(fails=3, eject="10s"), alone=True)]
     fail(states[0], 3)
+    states[0].cool(5.0, 0.0)
     states[0].set_up(False)
     assert chosen(pool_of(states), tried=["s0"]) == {0}
+    assert (states[0].left_out_until, states[0].num_ejections, states[0].in_flight) == (0.0, 0, 0)
 
 
 def test_reset_brings_a_server_back_at_once() -> None:
@@ -171,12 +173,3 @@ def test_H05_workers_that_share_a_record_eject_as_one() -> None:
     assert ejected == [2]
     assert [chosen(pool, now=VIEW_S) for pool in pools] == [{1}] * 3
     assert [states[0].num_ejections for states in workers] == [1] * 3
-
-
-def test_the_plain_choice_is_still_there() -> None:
-    states = servers(2)
-    fail(states[1], 3)
-    assert choose(states, 0.0, 0.9) is states[0]
-    assert choose(states, 0.0, 0.9, ["s0"]) is states[1]
-    assert choose(states, 0.0, 0.0, ["s0", "s1"]) is None
-    assert choose([], 0.0, 0.0) is None
