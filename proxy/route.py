@@ -81,10 +81,10 @@ def _by_conditions(route: Route) -> tuple[int, bool, int]:
     return (-conditions.count, not conditions.takes_options, route.index) if conditions else (0, True, route.index)
 
 
-def _first(stack: _Stack, x: Exchange | None) -> Route | None:
+def _first(stack: _Stack, x: Exchange) -> Route | None:
     for route in stack:
         conditions = route.conditions
-        if conditions is None or (x is not None and conditions.hold(x)):
+        if conditions is None or conditions.hold(x):
             return route
     return None
 
@@ -124,7 +124,7 @@ class _Node:
         self.affixed.sort(key=lambda pair: (-len(pair[0].before), -len(pair[0].after)))
         return node
 
-    def find(self, parts: list[str], depth: int, x: Exchange | None) -> Route | None:
+    def find(self, parts: list[str], depth: int, x: Exchange) -> Route | None:
         """The route for the segments from ``depth`` on."""
         if depth == len(parts):
             return _first(self.here, x) or _first(self.tail, x)
@@ -177,7 +177,7 @@ class _Paths:
                 self._prefixes[plain] = stack[0]
         self._lengths = sorted({len(prefix) for prefix in self._prefixes}, reverse=True)
 
-    def find(self, path: str, x: Exchange | None) -> Route | None:
+    def find(self, path: str, x: Exchange) -> Route | None:
         found = self._exact.get(path)
         if found is not None and (found.conditions is None or (found := _first(self._stacks[path], x)) is not None):
             return found
@@ -245,15 +245,6 @@ class Router:
                     return found
             if (found := hosts.any.find(path, x)) is not None:
                 return found
-        return None
-
-    def match(self, host: str, path: str) -> Route | None:
-        """The route without conditions for a lower-case host without port and a normalised path, or None."""
-        for hosts in self._layers:
-            below = [hosts.wildcards[suffix] for suffix in hosts.suffixes if host.endswith(suffix)]
-            for paths in (hosts.exact.get(host), *below, hosts.any):
-                if paths is not None and (found := paths.find(path, None)) is not None:
-                    return found
         return None
 
     def allowed(self, x: Exchange) -> tuple[str, ...]:

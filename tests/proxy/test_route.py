@@ -200,13 +200,6 @@ def test_which_methods_would_have_been_taken() -> None:
     assert router.allowed(exchange("/y/z", method="LINK")) == ()
 
 
-def test_a_route_with_conditions_is_not_found_by_host_and_path_alone() -> None:
-    router = routed({"path": "/x"}, {"path": "/x", "methods": ["GET"]})
-    route = router.match("a.example", "/x")
-    assert route is not None
-    assert route.name == "0"
-
-
 HOSTS = [None, "a.example", "*.example", "*.b.example", "c.b.example"]
 PATTERNS = [
     "/*",
