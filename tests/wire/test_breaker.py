@@ -187,3 +187,23 @@ async def test_a_503_that_says_when_is_not_asked_before() -> None:
         answers = [await running.ask(GET) for _ in range(3)]
         assert [answer.get("retry-after") for answer in answers] == ["77"] * 3
         assert len(upstream.heads) == 2
+
+
+async def test_an_upstream_that_is_slow_or_refuses_is_told_and_served_on() -> None:
+    busy = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n"
+    answers = [busy, busy, OK, OK]
+
+    async def script(side: UpstreamSide) -> None:
+        while await side.request() is not None:
+            await asyncio.sleep(0.002)  # more than ``slow``
+            await side.send(answers.pop(0))
+
+    for slow, states in ((None, ["warning", "warning"]), ("1ms", ["degraded", "degraded"])):
+        breaker = {"min_requests": 2, "slow": slow}
+        answers[:] = [busy, busy, OK, OK]
+        async with raw_upstream(script) as upstream, edge(app(upstream.port, breaker=breaker)) as running:
+            told = []
+            for statuses in ([429, 429], [200, 200]):
+                assert [(await running.ask(GET)).status for _ in statuses] == statuses
+                told.append(state(running))
+            assert told == states

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from math import inf
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from proxy.cells import Cells
 from proxy.config import Breaker as BreakerConfig
@@ -80,6 +82,21 @@ def test_the_sweep_relieves_an_upstream_that_nobody_asks() -> None:
     assert cells.gauge("headrace_breaker_state", "", {"upstream": "app"}, combine="max").value == 2.0
     watch({"app": breaker}, cells, 11.0)
     assert cells.gauge("headrace_breaker_state", "", {"upstream": "app"}, combine="max").value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("table", "slow"),
+    [({}, 0.8), ({"slow": "1.2s"}, 1.2), ({"slow": None}, None), ({"probes": 100, "open": "1ms"}, 0.8)],
+)
+def test_a_table(table: dict[str, Any], slow: float | None) -> None:
+    upstream = {"servers": ["http://a"], "breaker": table}
+    assert proxy_config(upstreams={"app": upstream}).upstreams["app"].breaker.slow == slow
+
+
+@pytest.mark.parametrize("table", [{"slow": 0.8}, {"slow": "80%"}, {"probes": 0}, {"probes": 101}, {"failures": 0.5}])
+def test_a_wrong_table(table: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        proxy_config(upstreams={"app": {"servers": ["http://a"], "breaker": table}})
 
 
 SUMS = Sums(good=6, bad=2, cooled=2, refused=3, answered=4, first_bytes_s=6.0)
