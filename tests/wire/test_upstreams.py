@@ -500,6 +500,28 @@ async def test_who_leaves_while_waiting_keeps_no_place() -> None:
         assert (server.statistics(0.0)["connections"], upstream.num_connections) == (1, 1)
 
 
+async def test_who_leaves_while_a_connection_is_made_keeps_no_place() -> None:
+    async def silent(side: UpstreamSide) -> None:
+        await side.gone()
+
+    async with raw_upstream(silent) as upstream:
+        config = app(max_connections=1, tls={"verify": False})
+        config["upstreams"]["app"]["servers"] = [f"https://127.0.0.1:{upstream.port}"]
+        async with edge(config) as running:
+            clients = [await running.connect() for _ in range(3)]
+            server = server_of(running)
+            for number, client in enumerate(clients):
+                await client.send(GET)
+                await eventually(lambda number=number: server.state.in_flight == number + 1)
+            await eventually(lambda: upstream.num_connections == 1)
+            for number, client in enumerate(clients, 1):
+                client.reset()
+                if number < len(clients):
+                    await eventually(lambda number=number: upstream.num_connections == number + 1)
+            await eventually(lambda: server.statistics(0.0)["connections"] == 0)
+            assert server.statistics(0.0)["pending"] == server.state.in_flight == len(server._at) == 0
+
+
 async def full(running: Edge, gate: Gate, count: int) -> None:
     """Take all connections."""
     for number in range(count):
