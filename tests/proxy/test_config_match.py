@@ -121,3 +121,20 @@ def test_a_route_as_requests_use_it_answers_or_rewrites() -> None:
     assert redirecting.answer(x).status == 308
     assert responding.answer is not None
     assert (responding.answer(x).body, responding.api) == (b"hello", "openai")
+
+
+def test_every_table_reads_back() -> None:
+    match = {"methods": ["GET"], "headers": {"A": "1", "B": {"present": False}}, "query": {"c": {"like": "x*"}}}
+    query = {"set": {"k": "{id}"}, "remove": ["d"]}
+    config = proxy_config(
+        upstreams=APP,
+        routes=[
+            {"to": "app", "match": {**match, "host": "*.a.example", "path": "/u/{id}/{rest*}", "priority": -2}},
+            {"to": "app", "match": {"path": "/u/{id}"}, "rewrite": {"path": "/{id}", "query": query}},
+            {"to": "app", "match": {"path": "/b/*"}, "rewrite": {"strip_prefix": "/b", "add_prefix": "/c"}},
+            {"redirect": {"to": "https://{host}{path}?{query}", "status": 303}, "match": {"host": "b.example"}},
+            {"respond": {"status": 404, "body": "no", "content_type": "text/html", "headers": {"X": "y"}}},
+        ],
+    )
+    assert cross_check(config) == []
+    assert type(config).model_validate_json(config.model_dump_json()) == config

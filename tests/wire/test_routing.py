@@ -65,6 +65,15 @@ async def test_a_method_that_no_route_takes_is_told_the_others() -> None:
         assert (await running.ask(request("/x", "HEAD"), head_request=True)).status == 200
 
 
+async def test_a_preflight_is_forwarded_where_its_request_would_be() -> None:
+    to_app = {"to": "app", "match": {"methods": ["PUT"], "path": "/x"}}
+    async with routed(to_app, marked("any")) as (running, upstream):
+        asks = {"Origin": "https://b.example", "Access_Control_Request_Method": "PUT"}
+        assert (await running.ask(request("/x", "OPTIONS", **asks))).body == b"ok"
+        assert (await running.ask(request("/x", "OPTIONS"))).body == b"any"
+        assert len(upstream.heads) == 1
+
+
 REWRITES = [
     ({"strip_prefix": "/api"}, "/api/*", "/api/a%28b%29//%7e?q=%2B+&&x", "/a%28b%29//%7e?q=%2B+&&x"),
     ({"strip_prefix": "/api"}, "/api/*", "//%61pi//evil.example/x", "/evil.example/x"),
