@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Annotated
 
 from multidict import istr
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from proxy.chain import Policy
 from proxy.config import Table
@@ -55,7 +55,7 @@ def _method(value: str) -> str:
     return value
 
 
-class Config(Table):
+class Terms(Table):
     origins: Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], Field(min_length=1)]
     methods: tuple[Annotated[str, AfterValidator(_method)], ...] = ("GET", "HEAD", "POST")  # "*": any
     headers: tuple[Name, ...] = ()  # of requests, beyond those that every page may send; "*": any
@@ -63,22 +63,25 @@ class Config(Table):
     credentials: bool = False  # cookies and the browser's own Authorization
     max_age: Duration = 600.0  # how long a browser remembers a preflight's answer
 
-    @model_validator(mode="after")
-    def _no_credentials_for_everybody(self) -> Config:
-        if self.credentials and "*" in self.origins:
-            raise ValueError("credentials for the origin * would let every web page act as its visitor; list origins")
-        if self.credentials and "*" in self.expose:
-            raise ValueError("with credentials browsers take * in expose as a name; list the fields")
-        return self
+
+def _no_credentials_for_everybody(terms: Terms) -> Terms:
+    if terms.credentials and "*" in terms.origins:
+        raise ValueError("credentials for the origin * would let every web page act as its visitor; list origins")
+    if terms.credentials and "*" in terms.expose:
+        raise ValueError("with credentials browsers take * in expose as a name; list the fields")
+    return terms
 
 
-def build(config: Config, env: PolicyEnv) -> Cors:
+Config = Annotated[Terms, AfterValidator(_no_credentials_for_everybody)]
+
+
+def build(config: Terms, env: PolicyEnv) -> Cors:
     """The policy of one route."""
     return Cors(config)
 
 
 class Cors(Policy):
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Terms) -> None:
         self._everybody = "*" in config.origins
         self._exact = frozenset(config.origins)
         self._below = _below(config.origins)

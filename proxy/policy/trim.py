@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator
 
 from proxy.cells import Counter
 from proxy.chain import Policy
@@ -81,18 +81,22 @@ class CookieWeight(Table):
     drop: tuple[CookiePattern, ...] = ()  # wins over allow
 
 
-class Config(Table):
+class Weight(Table):
     headers: HeaderWeight = HeaderWeight()
     cookies: CookieWeight = CookieWeight()
 
-    @model_validator(mode="after")
-    def _cookies_may_pass(self) -> Config:
-        if self.cookies.allow and self.headers.allow is not None and not _Names(self.headers.allow)(b"cookie"):
-            raise ValueError("cookies.allow names cookies, but headers.allow leaves out the field Cookie; add it")
-        return self
+
+def _cookies_may_pass(weight: Weight) -> Weight:
+    headers = weight.headers.allow
+    if weight.cookies.allow and headers is not None and not _Names(headers)(b"cookie"):
+        raise ValueError("cookies.allow names cookies, but headers.allow leaves out the field Cookie; add it")
+    return weight
 
 
-def build(config: Config, env: PolicyEnv) -> Trim:
+Config = Annotated[Weight, AfterValidator(_cookies_may_pass)]
+
+
+def build(config: Weight, env: PolicyEnv) -> Trim:
     """The policy of one route."""
     trimmed = env.cells.counter(
         "headrace_request_header_bytes_trimmed_total",
@@ -120,7 +124,7 @@ def _fold(name: bytes) -> bytes:
 
 
 class Trim(Policy):
-    def __init__(self, config: Config, trimmed: Counter) -> None:
+    def __init__(self, config: Weight, trimmed: Counter) -> None:
         headers, cookies = config.headers, config.cookies
         self._drop = _Names((*headers.drop, *(name for group in headers.tracing for name in TRACING[group])))
         self._allow = _Names((*headers.allow, *_ALWAYS_ALLOWED)) if headers.allow is not None else None

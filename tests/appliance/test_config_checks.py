@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
@@ -76,6 +74,17 @@ def test_a_file_of_users_that_cannot_be_used_is_told(place: ConfigFiles) -> None
         "headrace.yaml:3:51: routes[0].policies.basic_auth.users: users: line 2: {SHA} is a bare SHA-1"
     )
     assert "qUqP" not in problem
+
+
+def test_what_two_keys_of_a_policy_say_of_each_other_is_told_at_the_policy(place: ConfigFiles) -> None:
+    app = "upstreams: {app: {servers: ['http://a']}}\n"
+    cors = "routes: [{to: app, policies: {cors: {origins: ['*'], credentials: true}}}]\n"
+    assert place.problems(LISTENER + app + cors) == [
+        "headrace.yaml:3:37: routes[0].policies.cors: credentials for the origin * would let every web page act as its "
+        "visitor; list origins"
+    ]
+    [problem] = place.problems(LISTENER + app + cors.replace("credentials", "credential"))
+    assert problem == "headrace.yaml:3:54: routes[0].policies.cors.credential: unknown key; did you mean `credentials`?"
 
 
 @pytest.mark.parametrize(("content", "value"), [("sk-1", b"sk-1"), ("sk-1\n", b"sk-1"), ("sk-1\r\n", b"sk-1")])
