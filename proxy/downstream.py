@@ -258,7 +258,7 @@ class ClientConnection(Client):
         if transport is None or transport.is_closing():
             return
         self.outbox.flush()
-        if not self._deaf and self._body.complete:
+        if self._body.complete and (not self._deaf or self._behind == b""):
             transport.close()
             return
         self._deaf = True
@@ -297,11 +297,11 @@ class ClientConnection(Client):
         self._serve_queued()
 
     def take_over(self) -> tuple[asyncio.Transport, bytes]:
-        """Let go of the transport, for one who speaks another protocol on it, and of what the client has sent in it."""
+        """Let go of the transport, for one who speaks another protocol on it, and of what the client has sent in it.
+        They call ``connection_lost`` when it is gone, and keep ``sink.bytes_out``, which tells whether the client takes
+        what it is sent."""
         assert self.transport is not None
         behind, self._behind = self._behind or b"", None
-        self.watcher = None
-        self.sink = None
         return self.transport, behind
 
     # What the transport reports

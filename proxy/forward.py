@@ -313,7 +313,10 @@ def request_head(x: Exchange, upstream: Upstream, *, may_switch: bool = False) -
 
 
 def _counts_as(end: End) -> bool | None:
-    """What the breaker is told: a client that left, or whose body broke off, says nothing about the upstream."""
+    """What the breaker is told: a client that left, or whose body broke off, says nothing about the upstream; nor does
+    the end of a tunnel, whose beginning was counted."""
+    if end.status == 101:
+        return None
     if end.ending is Ending.COMPLETE:
         return end.status < 500 if end.status != 429 else None
     if end.ending in (Ending.UPSTREAM_FAILED, Ending.UPSTREAM_ABORTED):

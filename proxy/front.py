@@ -110,7 +110,10 @@ class Front:
             self._relays,
             answer.ended,
             expects_continue=facts.expects_continue,
-            may_switch=facts.upgrade and route.config.websocket is not None and _asks_for_websocket(message),
+            may_switch=facts.upgrade
+            and route.config.websocket is not None
+            and not facts.has_body
+            and _asks_for_websocket(message),
         )
         return answer.forward(forward)
 
@@ -152,9 +155,8 @@ class Front:
 
 
 def _asks_for_websocket(message: Any) -> bool:
-    upgrade: str = message.headers.get("Upgrade", "")
     asks = message.method == "GET" and message.upgrade and message.version == (1, 1)
-    return bool(asks) and upgrade.strip().lower() == "websocket"
+    return bool(asks) and [value.strip().lower() for value in message.headers.getall("Upgrade")] == ["websocket"]
 
 
 class _Answer:

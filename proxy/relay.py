@@ -133,6 +133,8 @@ class Relay(Exchanger):
 
     def switched(self, head: Head, behind: bytes) -> None:
         self._begin(head)
+        # The upstream did what it was asked; how the tunnel ends, in hours perhaps, says nothing about it.
+        self._permit.settle(True, self.connection.heard_at)
         self._route.chain.respond(self._x, head, self.connection.heard_at)
         self._sink.switch(head)
         websocket = self._route.config.websocket
@@ -148,7 +150,7 @@ class Relay(Exchanger):
 
     def _tunnel_ended(self, tunnel: Tunnel, reason: str) -> None:
         self._x.bytes_in += tunnel.bytes_in
-        self._sink.bytes_out += tunnel.bytes_out
+        self._sink.bytes_out = tunnel.bytes_out
         self._finish(End(Ending.COMPLETE, 101, reason))
 
     def end(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
@@ -187,6 +189,8 @@ class Relay(Exchanger):
 
     def gone(self) -> None:
         """The client left: the upstream stops now, whatever it is doing."""
+        if self._tunnel is not None:
+            return  # which gives the upstream what is due to it, and ends by itself
         self.connection.abort()
         self._finish(End(Ending.CLIENT_GONE, 499))
 
@@ -201,6 +205,7 @@ class Relay(Exchanger):
         """Hold the upstream to its times. A slow client's pauses and uploads are not the upstream's."""
         connection, timeouts = self.connection, self._timeouts
         if self._tunnel is not None:
+            self._sink.bytes_out = self._tunnel.bytes_out
             self._tunnel.check(now)
             return
         if self._tail is not None:

@@ -1,8 +1,10 @@
 """Two connections joined after a change of protocol: what one sends, the other gets, byte for byte.
 
-Owns the bytes in both directions, their back-pressure, and the end: when one side is lost, the other is closed behind
-what is still due to it, within a second. Nothing is parsed: what is said in a WebSocket, its pings and its close codes
-(RFC 6455) is between its ends. ``check`` is called by the worker's sweep.
+Owns the bytes in both directions, their back-pressure, and the end: when one side is lost, or sends no more, both are
+closed behind what is still due to them, within a second. Nothing is parsed: what is said in a WebSocket, its pings and
+its close codes (RFC 6455) is between its ends. ``check`` is called by the worker's sweep.
+
+All tunnels of a worker share one receive buffer: what is read is handed on in the same call.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from typing import Protocol
 
 from proxy.downstream import WRITE_HIGH_BYTES, WRITE_LOW_BYTES
 
-_CLOSING_S = 1.0
+#: Between here and the sweep after it lies the second in which both sides are gone.
+_CLOSING_S = 0.5
+_buffer = memoryview(bytearray(65536))
 
 
 class Owner(Protocol):
@@ -23,12 +27,13 @@ class Owner(Protocol):
     def connection_lost(self, exc: Exception | None) -> None: ...
 
 
-class _Side(asyncio.Protocol):
+class _Side(asyncio.BufferedProtocol):
     """One end's connection; ``num_bytes`` were received from it."""
 
-    __slots__ = ("_owner", "_tunnel", "lost", "num_bytes", "other", "transport")
+    __slots__ = ("_name", "_owner", "_tunnel", "lost", "num_bytes", "other", "transport")
 
-    def __init__(self, tunnel: Tunnel, transport: asyncio.Transport, owner: Owner) -> None:
+    def __init__(self, name: str, tunnel: Tunnel, transport: asyncio.Transport, owner: Owner) -> None:
+        self._name = name
         self._tunnel = tunnel
         self._owner = owner
         self.transport = transport
@@ -36,27 +41,40 @@ class _Side(asyncio.Protocol):
         self.lost = False
         self.other = self
 
-    def data_received(self, data: bytes) -> None:
+    @property
+    def is_open(self) -> bool:
+        return not self.lost and not self.transport.is_closing()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.hand_on(bytes(_buffer[:nbytes]))
+
+    def hand_on(self, data: bytes) -> None:
+        """Give the other side what this one has sent."""
         self._tunnel.heard_at = time.monotonic()
         self.num_bytes += len(data)
-        if not self.other.lost:
+        if self.other.is_open:
             self.other.transport.write(data)
 
     def pause_writing(self) -> None:
-        if not self.other.lost:
+        if self.other.is_open:
             self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if not self.other.lost and not self.other.transport.is_closing():
+        if self.other.is_open:
             self.other.transport.resume_reading()
 
     def eof_received(self) -> bool:
+        # The transport closes behind what it has still to write, which its peer may never take: told now.
+        self._tunnel.close(f"the {self._name} closed")
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
         self._owner.connection_lost(exc)
-        self._tunnel.side_lost()
+        self._tunnel.side_lost(f"the {self._name} {'was reset' if isinstance(exc, ConnectionError) else 'closed'}")
 
 
 class Tunnel:
@@ -75,20 +93,21 @@ class Tunnel:
         self._idle_s = idle_s
         self._ended = ended
         self._closing_at = 0.0
-        self._client = _Side(self, *client)
-        self._upstream = _Side(self, *upstream)
+        self._client = _Side("client", self, *client)
+        self._upstream = _Side("upstream", self, *upstream)
         self._client.other, self._upstream.other = self._upstream, self._client
 
     def join(self, from_client: bytes, from_upstream: bytes) -> None:
         """Begin, with what either side has sent ahead."""
-        for side, early in ((self._client, from_client), (self._upstream, from_upstream)):
+        for side in (self._client, self._upstream):
             side.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
             side.transport.set_protocol(side)
-            if early:
-                side.data_received(early)
-        for side in (self._client, self._upstream):
-            if not side.transport.is_closing():
+            if side.is_open:
                 side.transport.resume_reading()
+        # Only now: what does not go out at once pauses the side that it came from.
+        for side, early in ((self._client, from_client), (self._upstream, from_upstream)):
+            if early:
+                side.hand_on(early)
 
     @property
     def bytes_in(self) -> int:
@@ -100,12 +119,12 @@ class Tunnel:
         """Bytes that the upstream sent."""
         return self._upstream.num_bytes
 
-    def side_lost(self) -> None:
+    def side_lost(self, how: str) -> None:
         """One of the two is gone: close the other."""
         if self._client.lost and self._upstream.lost:
             self._ended(self, self.reason)
         else:
-            self.close("one side closed")
+            self.close(how)
 
     def close(self, reason: str) -> None:
         """Close both sides behind what is still to be written to them."""

@@ -168,6 +168,9 @@ class ResponseParser:
         if len(fields) > MAX_HEADERS:
             raise ProtocolError(f"the answer has more than {MAX_HEADERS} header fields")
         if status == 101 and self._may_switch:
+            # llhttp knows of an Upgrade without asking to what: nobody asked for another protocol than this one.
+            if [value.lower() for name, value in fields if name.lower() == b"upgrade"] != [b"websocket"]:
+                raise ProtocolError("the upstream changed to another protocol than WebSocket")
             self._interim = True
             self._switched = Head(101, read_response_headers(fields).kept)
             return

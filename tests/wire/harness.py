@@ -35,7 +35,8 @@ class UpstreamSide:
             data = await asyncio.get_running_loop().sock_recv(self._sock, 65536)
         except ConnectionError:
             data = b""
-        self._upstream.received += data
+        if self._upstream.records:
+            self._upstream.received += data
         return data
 
     async def head(self) -> bytes | None:
@@ -79,6 +80,15 @@ class UpstreamSide:
         except ConnectionError:
             self._upstream.broken.set()
 
+    def buffered(self) -> bytes:
+        """What was received behind the head or body that was read last."""
+        data, self._buffer = self._buffer, b""
+        return data
+
+    def send_no_more(self) -> None:
+        """FIN, while the connection stays."""
+        self._sock.shutdown(socket.SHUT_WR)
+
     async def gone(self) -> None:
         """Return when the proxy has closed the connection; what it sends meanwhile is recorded."""
         while await self.receive():
@@ -110,10 +120,12 @@ def answering(answer: bytes) -> Script:
 
 @dataclass
 class RawUpstream:
-    """Listens on loopback and plays a script on every connection. left: some script saw the proxy leave."""
+    """Listens on loopback and plays a script on every connection. records: keeps what it receives. left: some script
+    saw the proxy leave."""
 
     script: Script
     port: int = 0
+    records: bool = True
     received: bytes = b""
     heads: list[bytes] = field(default_factory=list)
     num_connections: int = 0
