@@ -59,6 +59,10 @@ def uploading(port: int, num: int, *, quiet_s: float) -> Iterator[None]:
             connection.setblocking(False)
         moved_at = begun_at = time.monotonic()
         while time.monotonic() - moved_at < quiet_s and time.monotonic() - begun_at < TIMEOUT_S:
+            if max(sent.values()) >= _UPLOAD_BYTES:
+                raise SystemExit(
+                    f"an upload of {_UPLOAD_BYTES} bytes to an upstream that reads nothing was taken whole"
+                )
             for connection in connections:
                 try:
                     sent[connection] += connection.send(piece[: _UPLOAD_BYTES - sent[connection]])
@@ -68,8 +72,6 @@ def uploading(port: int, num: int, *, quiet_s: float) -> Iterator[None]:
                     raise SystemExit(f"an upload was ended by the proxy: {problem}") from None
                 moved_at = time.monotonic()
             time.sleep(0.01)
-        if max(sent.values()) >= _UPLOAD_BYTES:
-            raise SystemExit(f"an upload of {_UPLOAD_BYTES} bytes to an upstream that reads nothing was taken whole")
         yield
         _require(connections, lambda peeked: peeked is None, "an upload was answered or closed by the proxy")
 

@@ -26,19 +26,23 @@ HEADRACE = [sys.executable, "-P", "-m", "appliance.cli"]
 @dataclass(frozen=True)
 class Setup:
     """What a benchmark asks of every peer. tls: a directory with localhost.pem and localhost.key, to listen with TLS.
-    first_byte_s: how long an answer may take to begin. policies: further lines of Headrace's route."""
+    plain_too: Headrace listens without TLS as well. first_byte_s: how long an answer may take to begin. policies:
+    further lines of Headrace's route."""
 
     tls: str | None = None
+    plain_too: bool = False
     first_byte_s: int = 60
     policies: str = ""
 
 
 class Running(NamedTuple):
-    """port: of 127.0.0.1. pid: of the process that carries the connections; 0: none. directory: of its files."""
+    """port: of 127.0.0.1. pid: of the process that carries the connections; 0: none. directory: of its files.
+    plain_port: of the listener that is not the one asked for."""
 
     port: int
     pid: int
     directory: str = ""
+    plain_port: int = 0
 
 
 Peer = Callable[[Sequence[int], int, Setup], AbstractContextManager[Running]]
@@ -47,21 +51,22 @@ Peer = Callable[[Sequence[int], int, Setup], AbstractContextManager[Running]]
 @contextmanager
 def headrace(origin_ports: Sequence[int], core: int, setup: Setup) -> Iterator[Running]:
     """The whole appliance, with one proxy worker and no models; supervisor and worker share the core."""
-    port = free_port()
+    port, plain_port = free_port(), free_port() if setup.plain_too else 0
     with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
         file = Path(directory) / "headrace.yaml"
-        file.write_text(headrace_yaml(directory, port, origin_ports, setup))
+        file.write_text(headrace_yaml(directory, port, origin_ports, setup, plain_port))
         with server([*HEADRACE, "serve", "-c", str(file)], port=port, core=core) as process:
-            yield Running(port, child_of(process.pid, "proxy"), directory)
+            yield Running(port, child_of(process.pid, "proxy"), directory, plain_port)
 
 
-def headrace_yaml(directory: str, port: int, origin_ports: Sequence[int], setup: Setup) -> str:
+def headrace_yaml(directory: str, port: int, origin_ports: Sequence[int], setup: Setup, plain_port: int = 0) -> str:
     """The text of Headrace's configuration file."""
     cert = f"[{{cert: {setup.tls}/localhost.pem, key: {setup.tls}/localhost.key}}]"
     return fill(
         "headrace.yaml.in",
         DIRECTORY=directory,
         PORT=str(port),
+        PLAIN="" if not plain_port else f"\n  - {{address: 127.0.0.1:{plain_port}}}",
         SERVERS=", ".join(f"http://127.0.0.1:{origin}" for origin in origin_ports),
         TLS="" if setup.tls is None else f", tls: {{certificates: {cert}}}",
         FIRST_BYTE_S=str(setup.first_byte_s),
