@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
@@ -207,3 +209,15 @@ def test_there_are_as_many_workers_as_cores_less_the_engines(
     place.model_folder("m")
     assert place.load(text + "models: {m: {path: m}}\n").workers == beside_an_engine
     assert place.load(text.replace("auto", "3")).workers == 3
+
+
+def test_the_runtime_dir_leaves_room_for_sockets(place: ConfigFiles) -> None:
+    [problem] = place.problems(LISTENER + f"runtime_dir: /{'x' * 90}\n")
+    assert "is too long for sockets inside it; expected 80 bytes at most" in problem
+    assert place.load(LISTENER + "runtime_dir: run\n").runtime_dir == place.root / "run"
+
+
+def test_the_access_log_is_a_word_or_a_file_beside_the_configuration(place: ConfigFiles) -> None:
+    assert place.load(LISTENER).access_log == "stderr"
+    assert place.load(LISTENER + "log: {access: off}\n").access_log == "off"
+    assert place.load(LISTENER + "log: {access: log/access}\n").access_log == place.root / Path("log/access")
