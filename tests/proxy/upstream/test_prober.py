@@ -7,10 +7,11 @@ import pytest
 from proxy.config import Defaults, Upstream
 from proxy.policy import States
 from proxy.upstream.breaker import Breaker
+from proxy.upstream.metrics import UpstreamMetrics
 from proxy.upstream.prober import Prober, check_request, host_of
 from proxy.upstream.servers import ServerEnv
 from proxy.upstream.upstream import build_upstream
-from tests.proxy.make import proxy_config
+from tests.proxy.make import exchange, proxy_config
 
 
 def upstream(**table: object) -> Upstream:
@@ -59,6 +60,23 @@ async def test_checks_connections_and_standing_outlive_a_reload_as_long_as_their
     dns = build_upstream("app", upstream(**keys, dns={"ttl": "1s"}), Defaults(), {}, ServerEnv(States(states)), breaker)
     assert dns.servers[0] is not before.servers[0]
     assert dns.states[0] is before.states[0]
+
+
+async def test_panic_is_a_metric_and_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "headrace.proxy")
+    table = upstream(servers=["http://10.0.0.5:80", "http://10.0.0.6:80", "http://10.0.0.7:80"])
+    env = ServerEnv(States())
+    built = build_upstream("app", table, Defaults(), {}, env, Breaker(table.breaker))
+    gauge, counter = UpstreamMetrics(env.cells, "app").panic, UpstreamMetrics(env.cells, "app").panics
+    for state in built.states[:2]:
+        state.set_up(False)
+    built.choose(exchange(), 0.0, 0.5)
+    assert (gauge.value, counter.value) == (1.0, 1.0)
+    built.states[0].set_up(True)
+    built.choose(exchange(), 0.0, 0.5)
+    assert (gauge.value, counter.value) == (0.0, 1.0)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "all are used (panic)" in caplog.text
 
 
 def test_the_key_of_the_upstream_is_sent() -> None:
