@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from mypy_extensions import mypyc_attr
+
 from proxy.exchange import Exchange, Head, Outcome, Reply
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Policy:
     """One behaviour of a route: hooks, each optional, synchronous but for what ``gather`` returns. ``now`` is monotonic
     seconds.

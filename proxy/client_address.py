@@ -59,12 +59,12 @@ class ClientAddress:
     def __init__(self, trusted_proxies: Iterable[Network | Literal["unix"]]) -> None:
         proxies = tuple(trusted_proxies)
         self._networks = tuple(proxy for proxy in proxies if proxy != "unix")
-        self._unix = len(self._networks) < len(proxies)
+        self._trusts_unix = len(self._networks) < len(proxies)
         self._is_trusted = lru_cache(maxsize=4096)(self._in_networks)
 
     def resolve(self, peer: str, headers: RawHeaders) -> tuple[str, bool]:
         """(client, whether the peer is trusted) for a socket's peer ("" on a unix socket) and the request's fields."""
-        if not self._networks and not self._unix:
+        if not self._networks and not self._trusts_unix:
             return _peer(peer), False
         peer = _peer(peer)
         if not self._is_trusted(peer):
@@ -92,7 +92,7 @@ class ClientAddress:
 
     def _in_networks(self, address: str) -> bool:
         if not address:
-            return self._unix
+            return self._trusts_unix
         parsed = ip_address(address)
         return any(parsed in network for network in self._networks)
 

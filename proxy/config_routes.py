@@ -47,6 +47,7 @@ class Route(Table):
     redirect: Redirect | None = None
     respond: Respond | None = None
     rewrite: Rewrite | None = None  # of what is sent to the upstream
+    encoded_slash: Literal["refuse", "allow"] = "refuse"  # %2F in a path -> 400, or part of its segment
     api: Literal["openai", "oip", "none"] | None = None  # shape of errors; None: openai for engine and kind: openai
     policies: PolicySet = PolicySet()
     timeouts: Timeouts | None = None  # None: the upstream's
@@ -110,6 +111,7 @@ def route_of(table: Route, index: int, config: ProxyConfig, chain: Chain) -> Bui
         match.priority,
         answer,
         rewriter.apply if rewriter is not None else None,
+        table.encoded_slash == "allow",
     )
 
 

@@ -75,7 +75,7 @@ class Exchange:
     with so many fields."""
 
     __slots__ = (
-        "add", "admitted_at", "allow", "asked", "attempts", "authority", "body_limit_bytes", "bytes_in", "bytes_out",
+        "add", "admitted_at", "asked", "attempts", "authority", "body_limit_bytes", "bytes_in", "bytes_out",
         "client", "connected_at", "content_length", "drop", "fields", "first_byte_at", "has_body", "headers", "host",
         "key_id", "method", "path", "peer", "query", "request_id", "route", "routed_at", "scheme", "scratch",
         "send_path", "server", "settled", "sni", "started_at", "target", "traceparent", "trusted", "upstream",
@@ -142,8 +142,6 @@ class Exchange:
         # Header changes for the upstream request: names (lower case) dropped, fields added after the hop-by-hop rules.
         self.drop: set[bytes] = set()
         self.add: list[tuple[bytes, bytes]] = []
-        # Names (lower case) of the client's fields that may go upstream; None: all.
-        self.allow: frozenset[bytes] | None = None
         # The name that the client asked for in its TLS handshake; None: none, or no TLS.
         self.sni: str | None = None
         # A policy's own facts between admit and settle, by the policy's name.

@@ -23,7 +23,7 @@ from proxy.exchange import Exchange
 from proxy.patterns import parse_pattern
 from proxy.policy import POLICIES
 from proxy.rewrite import request_target
-from proxy.route import Route, Router, fits_host, host_rank
+from proxy.route import ESCAPED_SLASH, Route, Router, fits_host, host_rank
 from proxy.upstream.upstream import ENGINE_FIRST_BYTE_S
 
 _URL = re.compile(r"(?:(https?)://([^/?]*))?(.*)", re.DOTALL | re.IGNORECASE)
@@ -53,16 +53,19 @@ def explain(config: ProxyConfig, asked: Asked) -> dict[str, Any]:
     taking = [listener for listener, why in listeners if why is None]
     listener = taking[0] if taking else config.listeners[0]
     told |= {"listener": listener.address if taking else None}
-    x, refused = _exchange(asked, scheme or ("https" if listener.tls else "http"), authority, target, listener)
+    routes = [route_of(table, i, config, Chain([])) for i, table in enumerate(config.routes)]
+    router = Router(routes)
+    scheme = scheme or ("https" if listener.tls is not None else "http")
+    x, refused = _exchange(asked, scheme, authority, target, listener, encoded_slash=router.encoded_slash)
     if x is None or refused is not None:
         assert refused is not None
         return told | {"outcome": "refused", "status": refused.kind.status, "message": refused.message}
     told |= {"host": x.host, "path": x.path, "query": x.query, "client": x.client or None}
     if taking and listener.redirect is not None:
         return told | {"outcome": "redirect", "status": 308, "message": "the listener sends everything to https"}
-    routes = [route_of(table, i, config, Chain([])) for i, table in enumerate(config.routes)]
-    router = Router(routes)
     x.route = best = router.find(x)
+    if best is not None and not router.is_plain(x, best):
+        return told | {"outcome": "refused", "status": Kind.BAD_PATH.status, "message": ESCAPED_SLASH}
     told["routes"] = [_verdict(route, best, x) for route in routes]
     if best is None:
         allowed = router.allowed(x)
@@ -97,7 +100,7 @@ def _seen(listener: Listener, scheme: str, authority: str) -> tuple[Listener, st
 
 
 def _exchange(
-    asked: Asked, scheme: str, authority: str | None, target: str, listener: Listener
+    asked: Asked, scheme: str, authority: str | None, target: str, listener: Listener, *, encoded_slash: bool
 ) -> tuple[Exchange | None, gate.Refusal | None]:
     """The exchange that the front would make, or why it would not."""
     if not re.fullmatch("[!-~]+", target):
@@ -108,7 +111,14 @@ def _exchange(
         headers.insert(0, ("Host", authority))
     raw = [(name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in headers]
     try:
-        facts = gate.check(asked.method, target, (1, 1), raw, max_headers_bytes=listener.limits.headers)
+        facts = gate.check(
+            asked.method,
+            target,
+            (1, 1),
+            raw,
+            max_headers_bytes=listener.limits.headers,
+            encoded_slash=encoded_slash,
+        )
     except gate.Refused as refused:
         return None, refused.refusal
     x = Exchange(

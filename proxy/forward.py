@@ -23,6 +23,7 @@ from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Reply
 from proxy.headers import upstream_request_headers
 from proxy.relay import End, Relay
+from proxy.rewrite import request_target
 from proxy.route import Route
 from proxy.sink import Sink
 from proxy.upload import TooLarge, Upload
@@ -248,6 +249,8 @@ class Forward:
         """Seconds until another attempt, or None: this was the last."""
         if end.ending is not Ending.UPSTREAM_FAILED or end.failure is None:
             return None
+        if self._permit.probe and end.failure is not Failure.STALE:
+            return None  # one probe is one request to the upstream
         attempt = self._x.attempts - self._num_free
         delay_s = retry.decide(
             self._route.config.retry or self._upstream.retry,
@@ -298,8 +301,10 @@ def request_head(x: Exchange, upstream: Upstream, *, may_switch: bool = False) -
     """The head of the request as the upstream receives it; framing is made here. may_switch: it asks for WebSocket."""
     if upstream.authorization is not None:
         x.drop.add(b"authorization")
-    target = f"{x.send_path}?{x.query}" if x.query or "?" in x.target else x.send_path
-    lines = [f"{x.method} {target} HTTP/1.1".encode("latin-1"), *map(b": ".join, upstream_request_headers(x))]
+    lines = [
+        f"{x.method} {request_target(x)} HTTP/1.1".encode("latin-1"),
+        *map(b": ".join, upstream_request_headers(x)),
+    ]
     if upstream.authorization is not None:
         lines.append(b"Authorization: " + upstream.authorization)
     if x.content_length is not None:

@@ -25,7 +25,7 @@ from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
 from proxy.forward import Forward
 from proxy.metrics import RouteMetrics
 from proxy.relay import End, Relay
-from proxy.route import Route
+from proxy.route import ESCAPED_SLASH, Route
 from proxy.sink import Sink, http_date
 
 log = logging.getLogger("headrace.proxy")
@@ -57,6 +57,7 @@ class Front:
                 version,
                 message.raw_headers,
                 max_headers_bytes=self.plan.config.limits.headers,
+                encoded_slash=snapshot.router.encoded_slash,
             )
         except gate.Refused as refused:
             x = _blank(client, started_at)
@@ -87,7 +88,12 @@ class Front:
         # A connection whose change of protocol was declined takes no more requests: the parser has let go of it.
         sink = Sink(client, message.method, version, not message.should_close and not facts.upgrade)
         client.sink = sink
-        unusual = route is None or self.plan.redirect_port is not None or (x.sni is not None and x.sni != x.host)
+        unusual = (
+            route is None
+            or self.plan.redirect_port is not None
+            or (x.sni is not None and x.sni != x.host)
+            or (snapshot.router.encoded_slash and not snapshot.router.is_plain(x, route))
+        )
         if unusual and (reply := self._unserved(x, route, snapshot)) is not None:
             # A redirect asks no policies of the route: they are for those who come by https.
             answer = _Answer(x, snapshot.unrouted, snapshot.metrics_of(route), sink, client)
@@ -136,7 +142,11 @@ class Front:
             return refuse(x, Kind.MISDIRECTED, message, api="none")
         port = plan.redirect_port
         if port is None:
-            return self._without_route(x, snapshot) if route is None else None
+            if route is None:
+                return self._without_route(x, snapshot)
+            if not snapshot.router.is_plain(x, route):
+                return refuse(x, Kind.BAD_PATH, ESCAPED_SLASH)
+            return None
         if not x.host:
             return refuse(x, Kind.BAD_REQUEST, "This port only redirects to https, which needs a Host field.")
         query = f"?{x.query}" if x.query else ""

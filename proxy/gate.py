@@ -62,8 +62,17 @@ class Facts(NamedTuple):
     upgrade: bool  # asked for a change of protocol, which is not given
 
 
-def check(method: str, target: str, version: tuple[int, int], headers: RawHeaders, *, max_headers_bytes: int) -> Facts:
-    """The facts of a request head, or Refused with the kind of error and words for the client."""
+def check(
+    method: str,
+    target: str,
+    version: tuple[int, int],
+    headers: RawHeaders,
+    *,
+    max_headers_bytes: int,
+    encoded_slash: bool = False,
+) -> Facts:
+    """The facts of a request head, or Refused with the kind of error and words for the client. encoded_slash: some
+    route allows ``%2F`` in a path; whether it is the one of this request is known when it was found."""
     if version != (1, 1) and version != (1, 0):
         raise Refused(Kind.VERSION, "only HTTP/1.1 and HTTP/1.0 are spoken here")
     if method not in _METHODS:
@@ -104,7 +113,7 @@ def check(method: str, target: str, version: tuple[int, int], headers: RawHeader
     length = _framing(version, length_value, coding) if length_value is not None or coding is not None else None
     host, authority, path, query = _locate(target, version, host_value)
     try:
-        match, send = normalise(path)
+        match, send = normalise(path, encoded_slash=encoded_slash)
     except BadPath as error:
         raise Refused(Kind.BAD_PATH, str(error)) from error
     has_body = coding is not None or bool(length)

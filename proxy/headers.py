@@ -96,8 +96,7 @@ def joined(headers: RawHeaders, name: bytes) -> bytes:
 
 
 def upstream_request_headers(x: Exchange) -> list[tuple[bytes, bytes]]:
-    """The fields to send upstream, Host first, framing left out; what ``x.allow``, ``x.drop`` and
-    ``x.add`` say is applied last."""
+    """The fields to send upstream, Host first, framing left out; ``x.drop`` and ``x.add`` are applied last."""
     out = [(b"Host", x.authority.encode("latin-1"))]
     drop = x.drop
     connection: list[bytes] = []
@@ -110,8 +109,6 @@ def upstream_request_headers(x: Exchange) -> list[tuple[bytes, bytes]]:
                 continue
         if name not in drop:
             out.append(field)
-    if x.allow is not None:
-        out[1:] = [field for field in out[1:] if _request_names[field[0]][0] in x.allow]
     if connection:
         named = _tokens(connection)
         out[1:] = [field for field in out[1:] if _request_names[field[0]][0] not in named]

@@ -5,6 +5,8 @@ upstream resolves it again. Beyond that the upstream receives the client's bytes
 ``//`` and escapes of unreserved characters are folded only for matching (RFC 3986 §5.2.4, §6.2.2). What two parsers
 are known to read differently is refused: ``%2F``, ``%5C``, ``%00``, a backslash, a fragment, an escape that is none,
 anything outside visible ASCII, and ``..;`` (some servers cut a segment at its semicolon before resolving dots).
+Where a route allows an escaped slash it stays one in both, part of its segment, but dots beside it are refused: whoever
+takes it for a slash would resolve them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import re
 
 _PLAIN = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+/?|/")
 _AMBIGUOUS = re.compile(r"%2f|%5c|%00", re.IGNORECASE)
+_NEVER = re.compile(r"%5c|%00", re.IGNORECASE)
+_ESCAPED_SLASH = re.compile(r"%2f", re.IGNORECASE)
 _BAD_CHARACTER = re.compile(r"[^!-~]|[\\#?]")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -24,24 +28,33 @@ class BadPath(ValueError):
     """The path could be read in two ways. The message names the reason, never the path."""
 
 
-def normalise(path: str) -> tuple[str, str]:
-    """(match, send) of a request target's path, without query. Raises BadPath."""
+def normalise(path: str, *, encoded_slash: bool = False) -> tuple[str, str]:
+    """(match, send) of a request target's path, without query. encoded_slash: let ``%2F`` pass. Raises BadPath."""
     if _PLAIN.fullmatch(path):
         return path, path
-    _check(path)
+    _check(path, _NEVER if encoded_slash else _AMBIGUOUS)
+    if encoded_slash:
+        _check_dots_beside_slashes(path)
     send = _without_dot_segments(path) if "." in path or "%2" in path else path
     return _SLASHES.sub("/", _ESCAPE.sub(_fold, send)), send
 
 
-def _check(path: str) -> None:
+def _check(path: str, refused: re.Pattern[str]) -> None:
     if not path.startswith("/"):
         raise BadPath("the path does not begin with a slash")
     if _BAD_CHARACTER.search(path):
         raise BadPath("the path contains a backslash, a fragment or a character outside visible ASCII")
     if _BAD_ESCAPE.search(path):
         raise BadPath("the path contains a % that is not followed by two hexadecimal digits")
-    if _AMBIGUOUS.search(path):
+    if refused.search(path):
         raise BadPath("the path contains an escaped slash, backslash or NUL")
+
+
+def _check_dots_beside_slashes(path: str) -> None:
+    for segment in path.split("/"):
+        parts = _ESCAPED_SLASH.split(segment.replace("%2e", ".").replace("%2E", "."))
+        if len(parts) > 1 and not all(part.partition(";")[0] not in ("", ".", "..") for part in parts):
+            raise BadPath("the path contains an escaped slash beside dots or another slash")
 
 
 def _without_dot_segments(path: str) -> str:

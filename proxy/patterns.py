@@ -119,7 +119,9 @@ def takes(segment: Segment, text: str) -> bool:
 
 def may_stand(value: str) -> bool:
     """Whether a placeholder may stand for this: something, no dots alone (a parameter does not count: ``..;x``), and no
-    escape that is cut in two."""
+    escape that is cut in two; the same for each part between escaped slashes."""
+    if "%2F" in value and not all(part.partition(";")[0] not in ("", ".", "..") for part in value.split("%2F")):
+        return False
     return value.partition(";")[0] not in ("", ".", "..") and "%" not in value[-2:]
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import time as wall
 
 import orjson
 
@@ -27,12 +28,12 @@ from proxy.tunnel import Tunnel
 from proxy.upstream.breaker import Permit
 from proxy.upstream.retry import Failure
 from proxy.upstream.transport import Exchanger, UpstreamConnection
+from proxy.upstream.verdict import retry_after_s
 
 log = logging.getLogger("headrace.proxy")
 
 _TAIL_BYTES = 10  # holds "[DONE]" and the end of its event
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
-_MAX_RETRY_AFTER_S = 86400
 _ENGINE_LOST = (
     "The engine stopped in the middle of this answer. What was received is incomplete; send the request again."
 )
@@ -99,7 +100,7 @@ class Relay(Exchanger):
         if not dated:  # RFC 9110 §6.6.1
             head.headers.append((b"Date", http_date()))
         if head.status == 429 or head.status == 503:
-            self._retry_after_s = _seconds(head.get(b"retry-after"))
+            self._retry_after_s = retry_after_s(head.get(b"retry-after") or b"", wall())
         if head.content_length is None:
             self._see_events(head)
         self._route.chain.respond(self._x, head, self.connection.heard_at)
@@ -112,7 +113,8 @@ class Relay(Exchanger):
         x = self._x
         x.first_byte_at = now
         self._status = head.status
-        self._permit.answered(now, now - x.connected_at)
+        # How long an upload took is the client's doing.
+        self._permit.answered(now, 0.0 if x.has_body else now - x.connected_at)
 
     def _see_events(self, head: Head) -> None:
         """See whether this is a stream of events in the clear, into which words of ours may be put."""
@@ -265,8 +267,3 @@ def _last_event(tail: bytes) -> bytes:
     row = Kind.ENGINE_DOWN.value
     error = {"message": _ENGINE_LOST, "type": row.type, "param": None, "code": row.code}
     return blank + b"data: " + orjson.dumps({"error": error}) + b"\n\n"
-
-
-def _seconds(retry_after: bytes | None) -> float:
-    """What Retry-After says in seconds; 0.0 if it says nothing, or a date (RFC 9110 §10.2.3)."""
-    return float(min(int(retry_after), _MAX_RETRY_AFTER_S)) if retry_after and retry_after.isdigit() else 0.0

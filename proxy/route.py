@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 Api = Literal["openai", "oip", "none"]
 
 
+ESCAPED_SLASH = "the path contains an escaped slash, which is not taken here"
+
+
 class Route:
     """A route as requests use it. name: for logs, metrics and carried-over state. upstream: "engine", a key of
     ``upstreams``, or "" for a route that answers itself. index: its place in the configuration. answer: makes the
@@ -35,8 +38,8 @@ class Route:
     Written out, because a compiled dataclass looks its types up at run time, where ``config_routes`` is not there yet.
     """
 
-    __slots__ = ("answer", "api", "chain", "conditions", "config", "host", "index", "name", "path", "priority",
-                 "rewrite", "upstream")  # fmt: skip
+    __slots__ = ("answer", "api", "chain", "conditions", "config", "encoded_slash", "host", "index", "name", "path",
+                 "priority", "rewrite", "upstream")  # fmt: skip
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class Route:
         priority: int = 0,
         answer: Callable[[Exchange], Reply] | None = None,
         rewrite: Callable[[Exchange], None] | None = None,
+        encoded_slash: bool = False,
     ) -> None:
         self.name = name
         self.index = index
@@ -65,6 +69,7 @@ class Route:
         self.priority = priority
         self.answer = answer
         self.rewrite = rewrite
+        self.encoded_slash = encoded_slash  # takes paths with %2F, which others refuse
 
 
 #: Routes that differ in their conditions only, those with more of them first.
@@ -223,6 +228,7 @@ class Router:
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
+        self.encoded_slash = any(route.encoded_slash for route in self.routes)
         priorities = sorted({route.priority for route in self.routes}, reverse=True)
         self._layers = tuple(
             _Hosts(route for route in self.routes if route.priority == priority) for priority in priorities
@@ -246,6 +252,19 @@ class Router:
             if (found := hosts.any.find(path, x)) is not None:
                 return found
         return None
+
+    def is_plain(self, x: Exchange, route: Route) -> bool:
+        """Whether the path can be read in one way only: it has no ``%2F``, or the route allows one and whoever takes it
+        for a slash comes to no other route."""
+        if "%2F" not in x.path:
+            return True
+        if not route.encoded_slash:
+            return False
+        path = x.path
+        x.path = path.replace("%2F", "/")
+        other = self.find(x)
+        x.path = path
+        return other is None or other is route
 
     def allowed(self, x: Exchange) -> tuple[str, ...]:
         """The methods with which a route would take a request that none takes, for 405 and Allow; (): none would."""

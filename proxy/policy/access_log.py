@@ -15,13 +15,12 @@ import orjson
 from multidict import istr
 
 from proxy.chain import Policy
-from proxy.config import Table
+from proxy.config_policies import AccessLog as Config
 from proxy.exchange import Exchange, Outcome
 from proxy.policy.env import PolicyEnv
 
 NAME = "access_log"
 ALWAYS = True
-SHARED = False
 
 MAX_METHOD = 32
 MAX_TARGET = 1024
@@ -43,10 +42,6 @@ _USER_AGENT = istr("User-Agent")
 _THOUSANDTHS = tuple([f".{n:03d}" for n in range(1000)])
 _NUM_SHORT = 4096  # most stages are shorter than so many microseconds
 _SHORT_MS = tuple([f"{n // 1000}.{n % 1000:03d}" for n in range(_NUM_SHORT)])
-
-
-class Config(Table):
-    enabled: bool = True
 
 
 def build(config: Config, env: PolicyEnv) -> Policy:

@@ -17,10 +17,10 @@ from pydantic import AfterValidator, Field
 
 from proxy.chain import Policy
 from proxy.config import Table
+from proxy.config_policies import Name
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Head, Reply
 from proxy.policy.env import PolicyEnv
-from proxy.policy.headers import Name
 from proxy.units import Duration
 
 NAME = "cors"

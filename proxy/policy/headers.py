@@ -6,56 +6,20 @@ here is written, so only our own word about the client arrives (RFC 7239 for For
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
-from typing import Annotated, Literal
-
-from pydantic import AfterValidator, Field
 
 from proxy.chain import Policy
-from proxy.config import Table
+from proxy.config_policies import Changes
+from proxy.config_policies import Headers as Config
 from proxy.exchange import Exchange, Head, Reply
-from proxy.headers import HOP_BY_HOP, joined
+from proxy.headers import joined
 from proxy.policy.env import PolicyEnv
 
 NAME = "headers"
 ALWAYS = True
-SHARED = False
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"[\t\x20-\x7e]*")
 #: Made by the proxy itself: a configured one would contradict the message it stands in.
 _X_FORWARDED = frozenset({b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
-_OURS = {name.decode() for name in HOP_BY_HOP} | {"host"}
-
-
-def _name(value: str) -> str:
-    if not _TOKEN.fullmatch(value):
-        raise ValueError(f"{value!r} is not a header name")
-    if value.lower() in _OURS:
-        raise ValueError(f"{value} is made by the proxy and cannot be set or removed")
-    return value
-
-
-def _value(value: str) -> str:
-    if not _VALUE.fullmatch(value):
-        raise ValueError("a header value is printable ASCII on one line")
-    return value
-
-
-Name = Annotated[str, AfterValidator(_name)]
-Value = Annotated[str, AfterValidator(_value)]
-
-
-class Changes(Table):
-    set: dict[Name, Value] = Field(default_factory=dict)  # replaces what is there
-    remove: tuple[Name, ...] = ()
-
-
-class Config(Table):
-    request: Changes = Changes()  # towards the upstream
-    response: Changes = Changes()  # towards the client
-    forward: tuple[Literal["x-forwarded", "forwarded"], ...] = ("x-forwarded",)  # how the client is named upstream
 
 
 def build(config: Config, env: PolicyEnv) -> Headers:
@@ -109,7 +73,8 @@ def _add_x_forwarded(x: Exchange) -> None:
         (_, peer), (_, proto), (_, host) = own
         earlier = joined(x.headers, b"x-forwarded-for")
         own = (
-            (b"X-Forwarded-For", earlier + b", " + peer if earlier else peer),
+            # A proxy on a unix socket has no address, and what is none would end the walk of whoever reads this.
+            (b"X-Forwarded-For", earlier + b", " + peer if earlier and x.peer else earlier or peer),
             (b"X-Forwarded-Proto", joined(x.headers, b"x-forwarded-proto") or proto),
             (b"X-Forwarded-Host", joined(x.headers, b"x-forwarded-host") or host),
         )

@@ -12,23 +12,18 @@ from collections.abc import Callable
 from multidict import istr
 
 from proxy.chain import Policy
-from proxy.config import Table
+from proxy.config_policies import RequestId as Config
 from proxy.exchange import Exchange, Head, Reply
 from proxy.policy.env import PolicyEnv
 
 NAME = "request_id"
 ALWAYS = True
-SHARED = False
 
 _ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(-.*)?")
 _X_REQUEST_ID = istr("X-Request-Id")
 _TRACEPARENT_NAME = istr("traceparent")
 _DROP = frozenset({b"x-request-id", b"traceparent"})
-
-
-class Config(Table):
-    accept: bool = True  # reuse the client's X-Request-Id and traceparent where they are well-formed
 
 
 def build(config: Config, env: PolicyEnv) -> RequestId:

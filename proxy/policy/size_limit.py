@@ -14,7 +14,6 @@ from proxy.units import Size, spell_size
 
 NAME = "size_limit"
 ALWAYS = False
-SHARED = False
 
 
 class Config(Table):

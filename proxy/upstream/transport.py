@@ -38,8 +38,11 @@ class Exchanger(Receiver):
         """Taking the answer raised: a fault of ours, and the connection is to be aborted."""
 
 
-class UpstreamConnection(asyncio.BufferedProtocol):
-    """Carries one request at a time. ``heard_at`` and ``idle_since``: monotonic seconds."""
+class UpstreamConnection:
+    """Carries one request at a time. ``heard_at`` and ``idle_since``: monotonic seconds.
+
+    uvloop takes whatever has the methods of an asyncio.BufferedProtocol for one.
+    """
 
     __slots__ = ("_exchanger", "_heard", "_on_lost", "_outbox", "_parser", "_reading_paused", "_writable", "heard_at",
                  "idle_since", "num_requests", "transport")  # fmt: skip

@@ -42,3 +42,40 @@ def test_a_refusal_does_not_echo_the_path() -> None:
     with pytest.raises(BadPath) as caught:
         normalise("/<script>%zz")
     assert "script" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "match"),
+    [
+        ("/p/a%2fb", "/p/a%2Fb"),
+        ("/p/a%2F.b%2f..c", "/p/a%2F.b%2F..c"),
+        ("/x/../a%2fb", "/a%2Fb"),
+        ("/p/a%2f..%2fadmin", None),
+        ("/p/..%2fadmin", None),
+        ("/p/%2e%2e%2fadmin", None),
+        ("/p/a%2f..;x", None),
+        ("/p/a%2f.", None),
+        ("/p/a%2f%2Fb", None),
+        ("/p/%2fa", None),
+        ("/p/a%2f", None),
+        ("/p/a%5cb", None),
+        ("/p/a%00", None),
+    ],
+)
+def test_B11_an_escaped_slash_where_a_route_allows_it(path: str, match: str | None) -> None:
+    if match is None:
+        with pytest.raises(BadPath):
+            normalise(path, encoded_slash=True)
+    else:
+        assert normalise(path, encoded_slash=True)[0] == match
+
+
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=3).map("".join), max_size=6))
+def test_an_escaped_slash_hides_no_dot_segment(segments: list[str]) -> None:
+    try:
+        match, send = normalise("/" + "/".join(segments), encoded_slash=True)
+    except BadPath:
+        return
+    assert normalise(send, encoded_slash=True) == (match, send)
+    decoded = send.replace("%2f", "/").replace("%2F", "/")
+    assert normalise(decoded) == (match.replace("%2F", "/"), decoded)  # decoded or not, nothing more to resolve

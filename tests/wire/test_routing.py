@@ -154,3 +154,23 @@ async def test_a_fixed_response_to_a_body_that_is_not_read() -> None:
     async with routed(marked("x")) as (running, _):
         answer = await running.ask(request("/", "POST", Content_Length="5") + b"hello")
         assert (answer.status, answer.body) == (200, b"x")
+
+
+async def test_B11_an_escaped_slash_passes_only_where_it_is_allowed_and_means_one_route() -> None:
+    allowing = {"to": "app", "match": {"path": "/p/*"}, "encoded_slash": "allow", "rewrite": {"strip_prefix": "/p"}}
+    every = {"to": "app", "match": {"path": "/*"}, "encoded_slash": "allow"}
+    user = {"to": "app", "match": {"path": "/u/{id}", "host": "u.example"}, "encoded_slash": "allow"}
+    guarded = {"to": "app", "match": {"path": "/admin/*"}}
+    async with routed(allowing, every, user, guarded) as (running, upstream):
+        for target in ("/p/a%2Fb/%2e", "/x%2fy"):
+            assert (await running.ask(request(target))).status == 200, target
+        lines = [head.split(b"\r\n")[0] for head in upstream.heads]
+        assert lines == [b"GET /a%2Fb/ HTTP/1.1", b"GET /x%2fy HTTP/1.1"]
+        for target in ("/admin%2Fx", "/admin%2fx", "/admin/a%2Fb", "/p/..%2fadmin", "/p/a%5Cb", "/p%2fa"):
+            answer = await running.ask(request(target))
+            assert answer.status == 400, target
+        assert len(upstream.heads) == 2
+        told = explain(running.config, Asked("GET", f"http://a.example:{running.port}/admin%2Fx"))
+        assert (told["outcome"], told["status"]) == ("refused", 400)
+    async with routed(guarded) as (running, upstream):
+        assert (await running.ask(request("/admin/a%2Fb"))).status == 400
