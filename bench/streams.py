@@ -48,10 +48,10 @@ def main() -> None:
     with ExitStack() as stack:
         setup = peers.Setup(tls=stack.enter_context(certificate()) if options.tls else None)
         for streams, events_per_s in LOADS:
-            num_events = round(seconds * events_per_s)
+            num_events, num = round(seconds * events_per_s), options.pick(streams, streams, streams // 20)
             with loads.event_origin(num_events, events_per_s, PAYLOAD_BYTES) as port:
                 measures = {
-                    name: partial(measure, peer, setup, port, streams, num_events) for name, peer in present.items()
+                    name: partial(measure, peer, setup, port, num, num_events) for name, peer in present.items()
                 }
                 found = interleave(measures, num_rounds)
             rows += [{"peer": row["peer"], "streams": streams, **row} for row in found]
