@@ -31,7 +31,7 @@ listeners:
 upstreams:
   app: {{servers: [http://127.0.0.1:{upstream_port}]}}
 limits:
-  box: {{requests: {limit}/d, key: client}}
+  box: {{requests: {limit}/day, key: client}}
 routes:
   - {{match: {{path: /limited}}, to: app, policies: {{rate_limit: [box]}}}}
   - {{match: {{path: /open}}, to: app, policies: {{in_flight: {{max: {OPEN}, key: client}}}}}}
