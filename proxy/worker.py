@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from proxy.build import BuildError, ListenerPlan, Snapshot, build_snapshot
 from proxy.cells import Cells
@@ -159,9 +159,9 @@ class ProxyWorker:
         # A duplicate: closing a server must not close the socket, which the next one may go on accepting from.
         sock = self._sockets[address].dup()
         if sock.family == socket.AF_UNIX:
-            server = await loop.create_unix_server(edge, sock=sock, backlog=_BACKLOG, **tls)
+            server = await loop.create_unix_server(cast(Any, edge), sock=sock, backlog=_BACKLOG, **tls)
         else:
-            server = await loop.create_server(edge, sock=sock, backlog=_BACKLOG, **tls)
+            server = await loop.create_server(cast(Any, edge), sock=sock, backlog=_BACKLOG, **tls)
         self._listening[address] = _Listening(front, edge, server, context)
         if current is not None:
             current.server.close()
@@ -235,9 +235,7 @@ class ProxyWorker:
                 name: {
                     "breaker": upstream.breaker.state.value,
                     "panic": upstream.pool.panic,
-                    "servers": {
-                        server.state.name: server.statistics(now) for server in upstream.servers
-                    },
+                    "servers": {server.state.name: server.statistics(now) for server in upstream.servers},
                 }
                 for name, upstream in upstreams.items()
             },

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 import orjson
 from multidict import istr
 
+from proxy import config_policies
 from proxy.chain import Policy
-from proxy.config_policies import AccessLog as Config
 from proxy.exchange import Exchange, Outcome
 from proxy.policy.env import PolicyEnv
 
@@ -42,6 +42,9 @@ _USER_AGENT = istr("User-Agent")
 _THOUSANDTHS = tuple([f".{n:03d}" for n in range(1000)])
 _NUM_SHORT = 4096  # most stages are shorter than so many microseconds
 _SHORT_MS = tuple([f"{n // 1000}.{n % 1000:03d}" for n in range(_NUM_SHORT)])
+
+
+Config = config_policies.AccessLog
 
 
 def build(config: Config, env: PolicyEnv) -> Policy:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from proxy import config_policies
 from proxy.chain import Policy
 from proxy.config_policies import Changes
-from proxy.config_policies import Headers as Config
 from proxy.exchange import Exchange, Head, Reply
 from proxy.headers import joined
 from proxy.policy.env import PolicyEnv
@@ -20,6 +20,9 @@ ALWAYS = True
 
 #: Made by the proxy itself: a configured one would contradict the message it stands in.
 _X_FORWARDED = frozenset({b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
+
+
+Config = config_policies.Headers
 
 
 def build(config: Config, env: PolicyEnv) -> Headers:

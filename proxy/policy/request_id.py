@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from multidict import istr
 
+from proxy import config_policies
 from proxy.chain import Policy
-from proxy.config_policies import RequestId as Config
 from proxy.exchange import Exchange, Head, Reply
 from proxy.policy.env import PolicyEnv
 
@@ -24,6 +24,9 @@ _TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16}
 _X_REQUEST_ID = istr("X-Request-Id")
 _TRACEPARENT_NAME = istr("traceparent")
 _DROP = frozenset({b"x-request-id", b"traceparent"})
+
+
+Config = config_policies.RequestId
 
 
 def build(config: Config, env: PolicyEnv) -> RequestId:
