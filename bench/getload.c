@@ -5,11 +5,11 @@
  *   getload client PORT PATH CONNECTIONS WARMUP_S SECONDS [COOKIES]     keep CONNECTIONS requests in flight, then report
  *
  * The origin (127.0.0.1) answers each request head with text and keeps the connection: /N with N bytes, /head with the
- * length of the head that arrived, in decimal, any other path with BYTES bytes. /deaf is never answered, and nothing
- * behind its head is read. The client sends the next request on a connection as soon as the last answer is complete;
- * what ends during WARMUP_S is not counted. An answer counts when its status is 200; any other, a broken connection or
- * unreadable framing is an error and opens a new connection. COOKIES: so many bytes of cookies go with each request.
- * Figures are one JSON line. Loopback only; bounded by WARMUP_S + SECONDS.
+ * length of the head that arrived, in decimal, any other path with BYTES bytes. /deaf and /sink are never answered: of
+ * the one nothing behind the head is read, of the other everything. The client sends the next request on a connection as
+ * soon as the last answer is complete; what ends during WARMUP_S is not counted. An answer counts when its status is 200;
+ * any other, a broken connection or unreadable framing is an error and opens a new connection. COOKIES: so many bytes of
+ * cookies go with each request. Figures are one JSON line. Loopback only; bounded by WARMUP_S + SECONDS.
  */
 #include "load.h"
 
@@ -18,7 +18,7 @@ static char bulk[1 << 18]; /* read into, or full of 'x' */
 
 /* ---- origin ---- */
 
-struct asked { int matched, used; long head, todo; char line[64]; }; /* todo: bytes of the answer still to be sent */
+struct asked { int matched, used, sunk; long head, todo; char line[64]; }; /* todo: bytes of the answer still to be sent */
 static struct asked asked[MAX_FDS];
 static int poller;
 
@@ -49,6 +49,7 @@ static int answer(int fd, const char *usual, int usual_length) {
         interest(fd, EPOLLRDHUP);
         return 0;
     }
+    if (!strncmp(path, "/sink", 5)) { q->sunk = 1; return 0; }
     int is_head = !strncmp(path, "/head", 5);
     if (!is_head && !(path[0] == '/' && path[1] >= '0' && path[1] <= '9'))
         return send(fd, usual, usual_length, MSG_NOSIGNAL) == usual_length ? 0 : -1;
@@ -100,7 +101,7 @@ static void origin(int port, int num_bytes) {
             ssize_t got = read(fd, request, sizeof request);
             if (got < 0 && errno == EAGAIN) continue;
             int broken = got <= 0;
-            for (ssize_t k = 0; k < got && !broken; k++) {
+            for (ssize_t k = 0; k < got && !broken && !q->sunk; k++) {
                 q->head++;
                 if (q->used < (int)sizeof q->line - 1) q->line[q->used++] = request[k];
                 q->matched = request[k] == blank[q->matched] ? q->matched + 1 : request[k] == '\r';

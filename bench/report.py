@@ -9,6 +9,8 @@ import argparse
 import json
 import os
 import platform
+import signal
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -73,7 +75,8 @@ class Options(argparse.Namespace):
 
 
 def arguments(description: str | None, add: Callable[[argparse.ArgumentParser], object] | None = None) -> Options:
-    """Parses the command line; ``add`` adds to it."""
+    """Parses the command line; ``add`` adds to it. From here on SIGTERM ends what was started, too."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: under two minutes")
     parser.add_argument("--smoke", action="store_true", help="one tiny round that shows that it runs: no figure counts")

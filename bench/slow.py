@@ -32,13 +32,13 @@ PER_S = 400
 PROBE_ADDRESS = "127.0.0.2"  # a limit of connections per client is to meet the attacker alone
 PROBE_EVERY_S = 0.05
 PROBE_TIMEOUT_S = 5.0
-LARGE_BYTES = 1 << 20
+PATHS = {"-B": "/sink", "-X": f"/{1 << 20}"}  # an upstream that waits for the body; an answer that is large
 
 
 @contextmanager
 def attack(port: int, flag: str, seconds: float, connections: int) -> Iterator[None]:
     """Runs slowhttptest for so long; it is ended with the block at the latest."""
-    url = f"http://127.0.0.1:{port}/{LARGE_BYTES if flag == '-X' else ''}"
+    url = f"http://127.0.0.1:{port}{PATHS.get(flag, '/')}"
     command = [
         "taskset",
         "-c",
@@ -113,7 +113,7 @@ def main() -> None:
     options = arguments(__doc__)
     if shutil.which("slowhttptest") is None:
         raise SystemExit("slowhttptest is not installed: apt-get install --no-install-recommends slowhttptest")
-    seconds, connections = options.pick(20.0, 8.0, 0.3), options.pick(CONNECTIONS, CONNECTIONS, 20)
+    seconds, connections = options.pick(20.0, 6.0, 0.3), options.pick(CONNECTIONS, CONNECTIONS, 20)
     present, missing = peers.available("headrace", "nginx")
     with loads.origin() as port:
         rows: list[Row] = [
