@@ -116,7 +116,7 @@ class SharedLimit(Gcra):
         if 0 in standing:
             return first + standing.index(0)
         values_at = first + self._to_value
-        values = self._doubles[values_at : values_at + len(standing)].tolist()
+        values = list(self._doubles[values_at : values_at + len(standing)])
         return next((first + i for i, full_at in enumerate(values) if full_at <= clock), 0)
 
     def _clock_at(self, now: float) -> float:
@@ -130,7 +130,7 @@ class SharedLimit(Gcra):
     def _read_pace(self) -> None:
         self._pace_known = self._words[self._pace_at]
         copy_at = self._pace_at + 1 + 3 * (self._pace_known % 2)
-        self._clock, self._read_at, self._pace = self._doubles[copy_at : copy_at + 3].tolist()
+        self._clock, self._read_at, self._pace = self._doubles[copy_at : copy_at + 3]
 
     def _change_pace(self, now: float) -> None:
         """Every key keeps what it has used: the clock goes on from where it is."""

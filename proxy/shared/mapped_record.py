@@ -64,5 +64,4 @@ class MappedRecord:
 
     def _copy(self, version: int) -> list[float]:
         at = self._copies_at[version % 2]
-        values: list[float] = self._doubles[at : at + self._size].tolist()  # type: ignore[assignment]
-        return values
+        return list(self._doubles[at : at + self._size])
