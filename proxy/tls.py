@@ -17,6 +17,7 @@ from typing import Any
 from proxy.certificates import CIPHERS, CertificateTable, load_pair, material
 from proxy.config import Materials, Tls, UpstreamTls
 from proxy.curves import limit_curves
+from proxy.memory import keep_big_buffers_apart
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 #: Sessions are resumed by tickets, which whoever has their key can open: it is kept in this process alone, and for a
@@ -25,6 +26,7 @@ TICKET_KEY_LIFE_S = 86400.0
 #: Beyond the connections that a listener may serve, so many more get their handshake, and 503 inside; the others are
 #: closed without a word, which costs nothing.
 _SPARE_CONNECTIONS = 64
+_RECORD_BYTES = 16384
 _PLAIN_HTTP = b"This port speaks HTTPS; the request came as plain HTTP.\n"
 _PLAIN_HTTP_ANSWER = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
@@ -49,6 +51,7 @@ class ListenerTls(ssl.SSLContext):
         max_connections: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        keep_big_buffers_apart()
         self._minimum = _VERSIONS[config.min_version]
         self._certificates = certificates
         self._max_open = max_connections + _SPARE_CONNECTIONS
@@ -115,6 +118,12 @@ class ServerSide(ssl.SSLObject):
     outgoing: ssl.MemoryBIO | None = None
     listener: ListenerTls | None = None
     _failure: ssl.SSLError | None = None
+
+    def read(self, len: int = 1024, buffer: Any = None) -> Any:
+        """What came: no more than one record at a time, so that room for more, which the loop asks for, is wasted."""
+        if buffer is not None:
+            return super().read(len, buffer)
+        return super().read(len if len < _RECORD_BYTES else _RECORD_BYTES)
 
     def do_handshake(self) -> None:
         """One step of the handshake.
