@@ -66,7 +66,7 @@ def main() -> None:
         method=(
             f"growth of the worker's resident memory, KiB a connection, over {num_idle} idle and {num_slow} stuck ones "
             f"opened after a tenth as many idle ones had come and gone; answers of {ANSWER_BYTES >> 20} MiB and "
-            "endless uploads, held until nothing moves; stuck: above an idle one; the kernel's socket buffers do not count; "
+            "endless uploads, held until nothing moves; stuck: above an idle one; socket buffers do not count; "
             f"{num_rounds} interleaved rounds on fresh processes, medians"
         ),
         versions={**versions("headrace", "uvloop", "httptools"), **peers.versions()},
