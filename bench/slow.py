@@ -28,7 +28,7 @@ from bench.report import Report, Row, arguments, versions
 
 ATTACKS = {"none": "", "heads": "-H", "bodies": "-B", "ranges": "-R", "reads": "-X"}
 CONNECTIONS = 800
-PER_S = 400
+PER_S = 200
 PROBE_ADDRESS = "127.0.0.2"  # a limit of connections per client is to meet the attacker alone
 PROBE_EVERY_S = 0.05
 PROBE_TIMEOUT_S = 5.0
@@ -113,7 +113,7 @@ def main() -> None:
     options = arguments(__doc__)
     if shutil.which("slowhttptest") is None:
         raise SystemExit("slowhttptest is not installed: apt-get install --no-install-recommends slowhttptest")
-    seconds, connections = options.pick(20.0, 6.0, 0.3), options.pick(CONNECTIONS, CONNECTIONS, 20)
+    seconds, connections = options.pick(20.0, 6.0, 0.3), options.pick(CONNECTIONS, CONNECTIONS // 2, 20)
     present, missing = peers.available("headrace", "nginx")
     with loads.origin() as port:
         rows: list[Row] = [

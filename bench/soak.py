@@ -101,21 +101,22 @@ def main() -> None:
 
     warm_min = min(seconds * WARMUP_SHARE, 120.0) / 60
     warm = [(at, kib) for at, kib in samples.taken if at >= warm_min]
-    line = fit(warm)
+    line, last = fit(warm), fit(warm[len(warm) // 2 :])
     rows: list[Row] = [{"load": name, "ended": c.ended, "failed": c.failed} for name, c in counts.items()]
     rows.append({"load": "reload", "ended": reloads.num_done, "failed": reloads.num_failed})
     Report(
         name="soak",
         method=(
-            f"{seconds:g} s of mixed load at a fixed pace ({mixed_load.DESCRIPTION}), a reload every {reload_s:g} s; "
+            f"{seconds:g} s of mixed load at a fixed pace ({mixed_load.DESCRIPTION}), a reload {reload_s:g} s after the last; "
             f"one worker; its resident memory every {SAMPLE_S:g} s, without the first {warm_min * 60:.0f} s; slope by "
-            "least squares, with its standard error, which takes samples as independent"
+            "least squares, with its standard error, which takes samples as independent; last half: of those samples alone"
         ),
         versions=versions("headrace", "uvloop", "httptools"),
         rows=rows,
         ratios={
             "rss_slope_kib_per_min": line.slope,
             "rss_slope_error_kib_per_min": line.error,
+            "rss_slope_last_half_kib_per_min": last.slope,
             "rss_first_mib": warm[0][1] / 1024,
             "rss_last_mib": warm[-1][1] / 1024,
             "soak_failures": float(sum(row["failed"] for row in rows)),
