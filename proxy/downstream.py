@@ -12,9 +12,12 @@ policies or upstreams; ``watcher`` is whoever must hear that the client is slow 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import re
 import socket
+import sys
+import termios
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -278,8 +281,9 @@ class ClientConnection(Client):
             self._read_on()
 
     def may_persist(self) -> bool:
-        """The connection could take another request after this answer."""
-        return not self.closing and not self._deaf and (self._body is _NO_BODY or self._body.complete)
+        """The connection could take another request after this answer, or has one that waits already."""
+        hears = not self._deaf or bool(self._queue)
+        return hears and not self.closing and (self._body is _NO_BODY or self._body.complete)
 
     def is_idle(self) -> bool:
         """Between two requests, with no part of the next one received."""
@@ -482,10 +486,14 @@ class ClientConnection(Client):
     def _check_taking(self, now: float, send_idle_s: float) -> None:
         transport = self.transport
         waiting = transport.get_write_buffer_size() if transport is not None else 0
-        taken = self.sink.bytes_out - waiting if self.sink is not None else 0
-        if not waiting or taken > self._taken_bytes or not self._stalled_since:
+        if not waiting or transport is None:
+            self._stalled_since = 0.0
+            return
+        bytes_out = self.sink.bytes_out if self.sink is not None else 0
+        taken = bytes_out - waiting - _in_kernel(transport)
+        if taken > self._taken_bytes or not self._stalled_since:
             self._taken_bytes, self._stalled_since = taken, now
-        elif now - self._stalled_since > send_idle_s and transport is not None:
+        elif now - self._stalled_since > send_idle_s:
             reset(transport)
 
     def close_if_idle(self) -> None:
@@ -494,3 +502,13 @@ class ClientConnection(Client):
         if self.is_idle() and self.transport is not None:
             self.outbox.flush()
             self.transport.close()
+
+
+def _in_kernel(transport: asyncio.Transport) -> int:
+    """Bytes that the kernel still holds for a peer. It takes more only when a third of its buffer, which may be
+    megabytes, is free: a slow client would seem to stand still for a minute."""
+    sock = transport.get_extra_info("socket")
+    try:
+        return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    except (AttributeError, OSError):  # no socket, or closed meanwhile
+        return 0

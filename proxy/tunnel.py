@@ -10,6 +10,7 @@ All tunnels of a worker share one receive buffer: what is read is handed on in t
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -30,7 +31,7 @@ class Owner(Protocol):
 class _Side(asyncio.BufferedProtocol):
     """One end's connection; ``num_bytes`` were received from it."""
 
-    __slots__ = ("_name", "_owner", "_tunnel", "lost", "num_bytes", "other", "transport")
+    __slots__ = ("_name", "_owner", "_paused", "_tunnel", "lost", "num_bytes", "other", "transport")
 
     def __init__(self, name: str, tunnel: Tunnel, transport: asyncio.Transport, owner: Owner) -> None:
         self._name = name
@@ -39,6 +40,7 @@ class _Side(asyncio.BufferedProtocol):
         self.transport = transport
         self.num_bytes = 0
         self.lost = False
+        self._paused = False  # is not read from: the other side does not take what it sends
         self.other = self
 
     @property
@@ -60,11 +62,20 @@ class _Side(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         if self.other.is_open:
+            self.other._paused = True
             self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
         if self.other.is_open:
+            self.other._paused = False
             self.other.transport.resume_reading()
+
+    def look(self) -> None:
+        """Who is not read from is not heard to go: ask the kernel."""
+        if self._paused and self.is_open:
+            sock = self.transport.get_extra_info("socket")
+            if sock is not None and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self.transport.abort()
 
     def eof_received(self) -> bool:
         # The transport closes behind what it has still to write, which its peer may never take: told now.
@@ -144,3 +155,6 @@ class Tunnel:
                         side.transport.abort()
         elif now - self.heard_at > self._idle_s:
             self.close(f"no byte either way for {self._idle_s:g} s")
+        else:
+            self._client.look()
+            self._upstream.look()

@@ -38,6 +38,7 @@ SWEEP_S = 0.5
 _BACKLOG = 1024
 _TLS_SHUTDOWN_S = 2.0
 _DRAIN_POLL_S = 0.05
+_DRAIN_TURNS = 10
 _MEET_POLL_S = 0.005  # a busy worker says at its next decision that it has heard of us, an idle one at its next sweep
 
 
@@ -212,8 +213,10 @@ class ProxyWorker:
         for connection in left:
             if connection.transport is not None:
                 connection.transport.abort()
-        if left:
+        for _ in range(_DRAIN_TURNS if left else 0):  # what was cut is settled in the next turns, and logged
             await asyncio.sleep(0)
+            if not self._relays:
+                break
         if self._sweep_handle is not None:
             self._sweep_handle.cancel()
         for server in _servers(self._snapshot) if self._snapshot is not None else ():

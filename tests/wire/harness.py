@@ -249,18 +249,19 @@ class RawClient:
             return answer
         if coding is not None:
             while size := int((line := await self.until(b"\r\n")), 16):
-                chunk = await self._exactly(size + 2)
+                chunk = await self.exactly(size + 2)
                 answer.body += chunk[:-2]
                 answer.raw += line + chunk
             answer.raw += line + await self.until(b"\r\n")
         elif length is not None:
-            answer.body = await self._exactly(int(length))
+            answer.body = await self.exactly(int(length))
             answer.raw += answer.body
         else:
             answer.body, answer.ending = await self.rest()
         return answer
 
-    async def _exactly(self, size: int) -> bytes:
+    async def exactly(self, size: int) -> bytes:
+        """So many bytes."""
         while len(self._buffer) < size:
             data = await self.receive()
             assert data, f"the connection ended within a body: {self._buffer!r}"
@@ -325,6 +326,14 @@ async def edge(
             for client in running.clients:
                 client.close()
             await worker.drain(0.0)
+
+
+async def reload(running: Edge, config: Mapping[str, Any]) -> None:
+    """Build and commit a configuration on the listener that is there."""
+    document = {**config, "listeners": [{"address": f"127.0.0.1:{running.port}", **config.get("listener", {})}]}
+    document.pop("listener", None)
+    parsed = ProxyConfig.model_validate_json(json.dumps(document))
+    await running.worker.commit(await running.worker.build(parsed, {}, {}))
 
 
 def app(*ports: int, **upstream: Any) -> dict[str, Any]:
