@@ -102,6 +102,36 @@ async def test_H05_H04_four_workers_admit_exactly_what_one_would(served: Served,
     assert await statuses(served, "/limited", 20) == {200: 3, 429: 17}
 
 
+async def test_H05_J01_killed_and_reloaded_under_traffic_the_limit_is_exact(served: Served, upstream: int) -> None:
+    write(served, upstream)
+    await served.start()
+    workers = await proxies(served)
+    told: Counter[int] = Counter()  # 0: cut, with its worker
+
+    async def ask(num: int) -> None:
+        for _ in range(num):
+            try:
+                told[await served.status_of("/limited")] += 1
+            except (ConnectionError, IndexError):
+                told[0] += 1
+
+    async def disturb() -> None:
+        await served.until(lambda: told.total() >= LIMIT // 4, "traffic")
+        os.kill(workers["proxy-1"], signal.SIGKILL)
+        os.kill(workers["proxy-3"], signal.SIGKILL)
+        write(served, upstream, workers=NUM_WORKERS - 1)
+        async with asyncio.timeout(TIMEOUT_S):
+            while (await served.ask("reload"))["problems"]:  # it had asked one of the dead
+                pass
+
+    await asyncio.gather(disturb(), *(ask(15) for _ in range(8)))
+    while told[200] + told[0] < LIMIT:  # they were all answered before
+        await ask(1)
+    assert told.keys() <= {200, 429, 0}
+    assert told[200] <= LIMIT <= told[200] + told[0]
+    assert await statuses(served, "/limited", 8) == {429: 8}
+
+
 async def test_H05_I02_a_killed_workers_permits_are_given_back(served: Served, upstream: int) -> None:
     write(served, upstream, workers=2)
     await served.start()
