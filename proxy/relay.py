@@ -33,7 +33,8 @@ from proxy.upstream.verdict import retry_after_s
 log = logging.getLogger("headrace.proxy")
 
 _TAIL_BYTES = 10  # holds "[DONE]" and the end of its event
-_EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
+#: Two line ends running, each of which is CR, LF or CRLF.
+_EVENT_ENDS = (b"\n\n", b"\r\r", b"\n\r\n", b"\r\r\n")
 _ENGINE_LOST = (
     "The engine stopped in the middle of this answer. What was received is incomplete; send the request again."
 )
