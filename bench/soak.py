@@ -108,8 +108,8 @@ def main() -> None:
         name="soak",
         method=(
             f"{seconds:g} s of mixed load at a fixed pace ({mixed_load.DESCRIPTION}), a reload {reload_s:g} s after "
-            f"the last; one worker; its resident memory every {SAMPLE_S:g} s, without the first {warm_min * 60:.0f} s; slope "
-            "by least squares, with its standard error, which takes samples as independent; last half: of those "
+            f"the last; one worker; its resident memory every {SAMPLE_S:g} s, without the first {warm_min * 60:.0f} s; "
+            "slope by least squares, with its standard error, which takes samples as independent; last half: of those "
             "samples alone"
         ),
         versions=versions("headrace", "uvloop", "httptools"),
