@@ -128,7 +128,8 @@ class Front:
         sink = Sink(client, x.method, (1, 1), wants_more=False)
         client.sink = sink
         answer = _Answer(x, snapshot.unrouted, snapshot.unrouted_metrics, sink, client)
-        reply = refuse(x, refusal.kind, refusal.message, close=True)
+        headers = ((b"Allow", gate.ALLOW),) if refusal.kind is Kind.METHOD else ()
+        reply = refuse(x, refusal.kind, refusal.message, headers=headers, close=True)
         answer.give(lambda _x: reply, Ending.CLIENT_ERROR)
 
     def _unserved(self, x: Exchange, route: Route | None, snapshot: Snapshot) -> Reply | None:

@@ -26,6 +26,8 @@ _METHOD_NAMES = """
     NOTIFY M-SEARCH PROPFIND PROPPATCH PURGE REBIND REPORT SEARCH SUBSCRIBE UNBIND UNLINK UNLOCK UNSUBSCRIBE
 """
 _METHODS = frozenset(_METHOD_NAMES.split())
+#: The value of Allow where a method is refused whatever it is meant for (RFC 9110 §15.5.6 asks for one).
+ALLOW = ", ".join(_METHOD_NAMES.split()).encode()
 _READ = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect", b"upgrade"))
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{0,5}))?")
 _ABSOLUTE = re.compile(r"https?://([^/?]*)(/[^?]*)?(?:\?(.*))?", re.IGNORECASE | re.DOTALL)
