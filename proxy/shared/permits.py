@@ -49,7 +49,7 @@ class Permits:
         self._counts[self._own + permit] -= 1
 
     def open(self, key: str) -> int:
-        """How many of the key's are out now."""
+        """How many of the key's are out now; without the lock, one that moves from worker to worker may count twice."""
         at, _ = self._slots.look_up(key)
         return self._sum(at - self._keys_at) if at else 0
 

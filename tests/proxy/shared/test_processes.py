@@ -31,6 +31,7 @@ TERMS = Terms(500, 3600.0, 500)
 WORKER = """
 import sys
 from proxy.gcra import Terms
+from proxy.shared.locks import ALL_PERMITS, PERMITS_DONE
 from proxy.shared.table import SharedTable
 table = SharedTable.attached(int(sys.argv[1]), int(sys.argv[2]))
 limit, permits, record = table.limit("l", Terms(500, 3600.0, 500)), table.permits("p"), table.record("r", 2)
@@ -40,7 +41,9 @@ passed, most, held = 0, 0, []
 for n in range(400):
     passed += limit.decide("everybody", 1000.0) >= 0
     held.append(permits.take("everybody", 10))
+    table._locks.enter(ALL_PERMITS)  # nobody takes one meanwhile
     assert permits.open("everybody") <= 10
+    table._locks.leave(PERMITS_DONE)
     if len(held) > 5:
         permit = held.pop(0)
         if permit >= 0:
