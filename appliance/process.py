@@ -42,7 +42,9 @@ def serve(path: Path, *, on_ready: Callable[[], None] | None = None) -> int:
     """Run the configuration at ``path`` until it is told to stop; the exit code. Errors go to the log on stderr."""
     log.configure("supervisor", "info")
     try:
-        configuration = load(path)
+        configuration = load(path, at_start=True)
+        for problem in configuration.warnings:
+            _log.warning("%s", problem)
         log.set_level(configuration.effective.log.level)
         return asyncio.run(run(path, configuration, on_ready=on_ready))
     except ConfigurationError as error:

@@ -80,6 +80,10 @@ runtime_of() {
 
 make_venv() {
     local python=$1 venv=$2
+    # Another interpreter would leave what was made by this one unusable, and running programs without their modules.
+    if [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        python=$venv/bin/python
+    fi
     step rm -f "$venv/installed" # until all is in place again, nothing here counts as current
     step "$python" -m venv "$venv" || fail "cannot make a virtual environment in $venv: see the message above"
 }

@@ -16,6 +16,7 @@ from proxy.config import HashBalance, Health, Materials
 from proxy.config import Upstream as UpstreamConfig
 from proxy.policy.env import States
 from proxy.shared.record import LocalRecord, Record
+from proxy.tls import upstream_materials
 from proxy.upstream.balance import Member, Picks, pick_in_turn, pick_least
 from proxy.upstream.balance_hash import Hash, hash_of
 from proxy.upstream.connections import Bounds, Server, parse_address
@@ -68,7 +69,7 @@ def build_server(
         made_from += (config.dns,)
         resolver = Resolver(address.host, config.dns.ttl, failed=metrics.dns_failures.add)
     if uses_tls:
-        made_from += (config.tls, materials.get(config.tls.ca or ""))
+        made_from += (config.tls, upstream_materials(config.tls, materials))
     return states.get(
         ("server", name, url, config.health, made_from),
         lambda: Server(

@@ -12,7 +12,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from proxy.outbox import outbox_of
 from proxy.upstream.parser import ProtocolError, Receiver, ResponseParser
@@ -143,6 +143,9 @@ class UpstreamConnection:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
+        if transport.get_extra_info("ssl_object") is not None:
+            # While we are paused uvloop reads on up to its high-water mark, and forgets what it read when a FIN comes.
+            cast(Any, transport).set_read_buffer_limits(high=1, low=0)
         peer = transport.get_extra_info("socket")
         if peer is not None and peer.family in (socket.AF_INET, socket.AF_INET6):
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 
 import pytest
 
+from proxy.config_routes import ProxyConfig
 from proxy.worker import BuildError
+from tests.wire.certificates import certificate
 from tests.wire.harness import OK, edge
-from tests.wire.tls import CLOSE, MATERIALS, PAIRS, Play, once, secure_app, server_context, tls_upstream
+from tests.wire.tls import CLOSE, MATERIALS, PAIRS, Play, der, materials, once, secure_app, server_context, tls_upstream
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 SERVER = server_context(PAIRS["a"])
@@ -126,7 +129,6 @@ def whole(size: int, *, framed: bool) -> Play:
     return once(HEAD + length + b"Connection: close\r\n\r\n" + b"x" * size, notify=True)
 
 
-@pytest.mark.xfail(strict=True, reason="proxy/upstream/transport.py has still to bound what uvloop reads while paused")
 @pytest.mark.parametrize("framed", [True, False])
 async def test_a_slow_client_gets_all_of_an_answer_whose_upstream_has_left(framed: bool) -> None:
     size = 1 << 20
@@ -138,3 +140,28 @@ async def test_a_slow_client_gets_all_of_an_answer_whose_upstream_has_left(frame
         await client.send(CLOSE)
         answer = await client.answer()
         assert (answer.status, len(answer.body)) == (200, size)
+
+
+async def test_a_renewed_client_certificate_is_shown_on_connections_made_after_the_reload() -> None:
+    shown: list[object] = []
+    context = server_context(PAIRS["a"])
+    context.verify_mode = ssl.CERT_REQUIRED
+    new = certificate("c.example")
+    for cert, _ in (PAIRS["b"], new):
+        context.load_verify_locations(cadata=cert.decode())
+
+    def play(tls: ssl.SSLSocket) -> None:
+        shown.append(tls.getpeercert(binary_form=True))
+        while tls.recv(65536):
+            tls.sendall(OK)
+
+    async with tls_upstream(context, play) as port:
+        config = secure_app(port, ca="/a.pem", client={"cert": "/b.pem", "key": "/b.key"})
+        async with edge(config, materials=MATERIALS) as running:
+            assert (await running.ask(GET)).body == b"ok"
+            assert (await running.ask(GET)).body == b"ok"
+            document = {**config, "listeners": [{"address": f"127.0.0.1:{running.port}"}]}
+            parsed = ProxyConfig.model_validate_json(json.dumps(document))
+            await running.worker.commit(await running.worker.build(parsed, materials(b=new), {}))
+            assert (await running.ask(GET)).body == b"ok"
+    assert shown == [der(PAIRS["b"]), der(new)]
