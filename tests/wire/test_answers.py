@@ -217,3 +217,124 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         await client.send(b"".join(b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % i for i in range(100)))
         for i in range(100):
             assert (await client.answer()).body == b"/%d" % i
+
+
+async def test_C02_an_old_client_gets_no_interim_answer() -> None:
+    interim = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    async with raw_upstream(answering(interim + OK)) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(b"POST / HTTP/1.0\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\nhi")
+        raw, _ = await client.rest()
+        assert raw.count(b"HTTP/1.1") == 1
+        assert raw.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+async def test_C02_interim_answers_without_end_are_a_bad_gateway() -> None:
+    endless = b"HTTP/1.1 102 Processing\r\n\r\n" * 100
+    async with raw_upstream(answering(endless + OK)) as upstream, edge(app(upstream.port)) as running:
+        answer = await running.ask(GET)
+        assert answer.status == 502
+        assert b"interim" in answer.body
+
+
+async def test_C02_an_interim_answer_is_no_first_byte() -> None:
+    async def script(side: UpstreamSide) -> None:
+        await side.request()
+        await side.send(b"HTTP/1.1 102 Processing\r\n\r\n")
+        await side.gone()
+
+    timeouts = {"first_byte": "100ms", "idle": "10s"}
+    async with raw_upstream(script) as upstream, edge(app(upstream.port, timeouts=timeouts)) as running:
+        answer = await running.ask(GET)
+        assert answer.status == 504
+        assert b"no first byte within 0.1 s" in answer.body
+
+
+ODD_FRAMING = {
+    "a two lengths": (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 50\r\n\r\nhello", 502, False),
+    "b a length and chunks": (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        502,
+        False,
+    ),
+    "c the same length twice": (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n", 502, False),
+    "c a list of lengths": (b"HTTP/1.1 200 OK\r\nContent-Length: 0, 0\r\n\r\n", 502, False),
+    "d LF alone": (b"HTTP/1.1 200 OK\nX-A: b\nContent-Length: 2\n\nok", 502, False),
+    "e no reason": (b"HTTP/1.1 200\r\nX-A: b\r\nContent-Length: 2\r\n\r\nok", 200, True),
+    "e a reason of bytes": (b"HTTP/1.1 200 \xff\xfe\r\nX-A: b\r\nContent-Length: 2\r\n\r\nok", 200, True),
+    "f more behind": (b"HTTP/1.1 200 OK\r\nX-A: b\r\nContent-Length: 2\r\n\r\nokevil", 200, False),
+    "f more behind chunks": (b"HTTP/1.1 200 OK\r\nX-A: b\r\n" + CHUNKED.partition(b"\r\n")[2] + b"evil", 200, False),
+    "an old answer with chunks": (
+        b"HTTP/1.0 200 OK\r\nX-A: b\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        200,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("framing", "status", "is_sound"), ODD_FRAMING.values(), ids=ODD_FRAMING)
+async def test_C07_what_goes_on_is_framed_cleanly_or_not_at_all(framing: bytes, status: int, is_sound: bool) -> None:
+    """Cases c and d may be refused; those that two parsers could read differently must be."""
+    async with raw_upstream(answering(framing)) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        for number in (1, 2):
+            await client.send(GET)
+            answer = await client.answer()
+            assert answer.status == status
+            if status == 200:
+                assert answer.raw.startswith(b"HTTP/1.1 200 OK\r\nX-A: b\r\n")
+                assert answer.body == b"ok"
+            assert upstream.num_connections == (1 if is_sound else number)
+
+
+@pytest.mark.parametrize("request_head", [GET, HEAD])
+@pytest.mark.parametrize("body", [b"\x1f\x8b\xff not gzip", b""])
+@pytest.mark.parametrize("coding", [b"gzip", b"br", b"zstd", b"gzip, br"])
+async def test_B08_no_coding_is_undone(coding: bytes, body: bytes, request_head: bytes) -> None:
+    encoded = b"HTTP/1.1 200 OK\r\nContent-Encoding: %b\r\nContent-Length: %d\r\nETag: W/x\r\n\r\n" % (
+        coding,
+        len(body),
+    )
+    is_head = request_head is HEAD
+    raws, connections = await ask_twice(encoded + (b"" if is_head else body), request_head, head_request=is_head)
+    for raw in raws:
+        assert b"\r\nContent-Encoding: " + coding + b"\r\nETag: W/x\r\n" in raw
+        assert b"\r\nContent-Length: %d\r\n" % len(body) in raw
+        assert raw.partition(b"\r\n\r\n")[2] == (b"" if is_head else body)
+    assert connections == 1
+
+
+async def test_B13_an_old_clients_head_request() -> None:
+    async with raw_upstream(answering(CHUNKED.partition(b"2;x")[0])) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(b"HEAD / HTTP/1.0\r\nHost: x\r\n\r\n")
+        raw, ending = await client.rest()
+        assert ending == "fin"
+        assert raw.endswith(b"\r\n\r\n")
+        assert b"Transfer-Encoding" not in raw
+        assert b"Connection: close\r\n" in raw
+
+
+@pytest.mark.parametrize("old", [False, True])
+async def test_B04_an_old_client_gets_no_trailers(old: bool) -> None:
+    chunked = b"HTTP/1.1 200 OK\r\nTrailer: X-T\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T: abc\r\n\r\n"
+    async with raw_upstream(answering(chunked)) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(GET.replace(b"1.1", b"1.0") if old else GET)
+        if old:
+            raw, _ = await client.rest()
+            assert raw.endswith(b"\r\n\r\nok")
+            assert b"abc" not in raw
+        else:
+            assert b"X-T" not in await client.until(b"\r\n\r\n")
+            assert await client.until(b"\r\n\r\n") == b"2\r\nok\r\n0\r\nX-T: abc\r\n\r\n"
+
+
+async def test_B07_cookies_of_one_client_go_to_no_other_although_they_share_a_connection() -> None:
+    login = b"HTTP/1.1 200 OK\r\nSet-Cookie: s=A; HttpOnly\r\nContent-Length: 0\r\n\r\n"
+    async with raw_upstream(answering(login)) as upstream, edge(app(upstream.port)) as running:
+        for cookie in (b"", b"Cookie: s=A\r\n", b"", b"Cookie: s=B\r\n"):
+            assert (await running.ask(b"GET / HTTP/1.1\r\nHost: x\r\n" + cookie + b"\r\n")).status == 200
+            assert cookie in upstream.heads[-1]
+            assert upstream.heads[-1].count(b"Cookie") == bool(cookie)
+        assert upstream.num_connections == 1
