@@ -4,11 +4,16 @@ Owns the socket side of HTTP/1.1 towards upstreams, over TCP, TLS or a unix sock
 of the connection means for the answer, and whether another request may follow. What is received is parsed and passed on
 in the same call, without a task; all connections of a worker share one receive buffer, because reading and parsing
 never interleave in one loop.
+
+An upstream that has heard enough of a body answers and closes, and what is sent to it then fails, perhaps before its
+answer was read. The event loop closes a socket at that; so an upload has a second descriptor of it, by which the answer
+is read all the same. (Not over TLS, where only the event loop can read it.)
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -22,6 +27,8 @@ READ_BYTES = 65536
 WRITE_HIGH_BYTES = 65536
 WRITE_LOW_BYTES = 16384
 _buffer = memoryview(bytearray(READ_BYTES))
+
+_MAX_LAST_READS = 16
 
 
 class Exchanger(Receiver):
@@ -44,8 +51,8 @@ class UpstreamConnection:
     uvloop takes whatever has the methods of an asyncio.BufferedProtocol for one.
     """
 
-    __slots__ = ("_exchanger", "_heard", "_on_lost", "_outbox", "_parser", "_reading_paused", "_writable", "heard_at",
-                 "idle_since", "num_requests", "transport")  # fmt: skip
+    __slots__ = ("_exchanger", "_heard", "_on_lost", "_outbox", "_parser", "_reading_paused", "_second", "_writable",
+                 "heard_at", "idle_since", "num_requests", "transport")  # fmt: skip
 
     def __init__(self, on_lost: Callable[[UpstreamConnection], None] | None = None) -> None:
         """on_lost: told once, when a connection that was made is no more."""
@@ -59,6 +66,7 @@ class UpstreamConnection:
         self._parser = ResponseParser()
         self._heard = False
         self._reading_paused = False
+        self._second: socket.socket | None = None  # descriptor of the same connection, during an upload
         self._writable: asyncio.Future[None] | None = None
 
     @property
@@ -86,6 +94,8 @@ class UpstreamConnection:
         if transport is None:
             return
         self._outbox.flush()
+        if self._second is None:
+            self._second = _second_descriptor(transport)
         transport.write(data)
         self.heard_at = time.monotonic()
         if self._writable is not None:
@@ -95,6 +105,7 @@ class UpstreamConnection:
         """Let go of the exchange. True: the connection can carry another; else it is closed here."""
         expecting = self._exchanger is not None
         self._exchanger = None
+        self._close_second()
         if expecting and self._parser.reusable and self._writable is None and self.is_open:
             if self._reading_paused:
                 self.resume_reading()
@@ -113,8 +124,14 @@ class UpstreamConnection:
         """Close at once: the upstream shall stop working on what was asked."""
         self._exchanger = None
         self._parser.close()
+        self._close_second()
         if self.transport is not None:
             self.transport.abort()
+
+    def _close_second(self) -> None:
+        second, self._second = self._second, None
+        if second is not None:
+            second.close()
 
     def pause_reading(self) -> None:
         """Read no more until ``resume_reading``: the client is slow."""
@@ -182,6 +199,10 @@ class UpstreamConnection:
         if self._on_lost is not None:
             self._on_lost(self)
         self.resume_writing()
+        if self._second is not None:
+            if self._exchanger is not None and isinstance(exc, ConnectionError):
+                self._read_last(self._second, self._exchanger)
+            self._close_second()
         exchanger, self._exchanger = self._exchanger, None
         self._parser.close()
         if exchanger is None or self._parser.complete:
@@ -194,6 +215,26 @@ class UpstreamConnection:
         else:
             exchanger.failed(Failure.BROKE_OFF, f"the connection {how} before an answer")
 
+    def _read_last(self, second: socket.socket, exchanger: Exchanger) -> None:
+        """Take what came before the reset that a write ran into. Its end is no clean one."""
+        try:
+            for _ in range(_MAX_LAST_READS):
+                num_bytes = second.recv_into(_buffer)
+                if not num_bytes or self._parser.complete:
+                    break
+                self._heard = True
+                self._parser.feed(_buffer[:num_bytes])
+        except OSError:
+            pass  # that is all there was
+        except ProtocolError as error:
+            self._exchanger = None
+            exchanger.failed(Failure.PROTOCOL, str(error))
+        except Exception as error:
+            self._exchanger = None
+            exchanger.broke(error)
+        if self._parser.complete:
+            exchanger.received()
+
     def pause_writing(self) -> None:
         self._writable = asyncio.get_running_loop().create_future()
 
@@ -201,3 +242,13 @@ class UpstreamConnection:
         writable, self._writable = self._writable, None
         if writable is not None and not writable.done():
             writable.set_result(None)
+
+
+def _second_descriptor(transport: asyncio.Transport) -> socket.socket | None:
+    sock = transport.get_extra_info("socket")
+    if sock is None or transport.get_extra_info("ssl_object") is not None:
+        return None
+    try:
+        return socket.socket(fileno=os.dup(sock.fileno()))
+    except OSError:  # no descriptor left: one answer less may be read
+        return None
