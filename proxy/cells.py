@@ -13,19 +13,19 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import orjson
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-MAPPING_BYTES = 1 << 20
-DROPPED = "headrace_metrics_dropped_total"
+MAPPING_BYTES: Final = 1 << 20
+DROPPED: Final = "headrace_metrics_dropped_total"
 #: Seconds, for request and stage times.
-LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+LATENCY_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
-_MAGIC = int.from_bytes(b"HRCELLS1", "little")
-_HEAD_WORDS = 8  # magic, number of cells used, directory bytes used; the rest is reserved
-_LENGTH = struct.Struct("<I")
+_MAGIC: Final = int.from_bytes(b"HRCELLS1", "little")
+_HEAD_WORDS: Final = 8  # magic, number of cells used, directory bytes used; the rest is reserved
+_LENGTH: Final = struct.Struct("<I")
 
 Buffer = Any  # whatever memoryview takes: mmap, bytearray, memoryview
 Kind = Literal["counter", "gauge", "histogram"]

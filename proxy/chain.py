@@ -46,6 +46,7 @@ class Chain:
         self.policies = tuple(policies)
         self._admit = tuple((i + 1, p.admit) for i, p in enumerate(policies) if type(p).admit is not Policy.admit)
         self._gather = tuple(p.gather for p in policies if type(p).gather is not Policy.gather)
+        self.gathers = bool(self._gather)
         upwards = list(enumerate(policies))[::-1]
         self._respond = tuple((i, p.respond) for i, p in upwards if type(p).respond is not Policy.respond)
         self._settle = tuple((i, p.settle) for i, p in upwards if type(p).settle is not Policy.settle)

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
-from typing import Literal
+from typing import Final, Literal
 
 from proxy.config import Network
 from proxy.exchange import RawHeaders
 
-MAX_HOPS = 32  # more is not a chain of proxies but an attack on this loop
+MAX_HOPS: Final = 32  # more is not a chain of proxies but an attack on this loop
 
 
 def canonical(text: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
 from proxy.exchange import Exchange, RawHeaders
@@ -17,7 +17,7 @@ from proxy.exchange import Exchange, RawHeaders
 if TYPE_CHECKING:
     from proxy.config_match import Condition, Match
 
-_TELLING = re.compile("authori[sz]ation|cookie|key|token|secret|password|credential|signature", re.IGNORECASE)
+_TELLING: Final = re.compile("authori[sz]ation|cookie|key|token|secret|password|credential|signature", re.IGNORECASE)
 
 
 class Value:

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from proxy.config import Table
 from proxy.headers import HOP_BY_HOP
+from proxy.units import Size
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -50,3 +51,12 @@ class RequestId(Table):
 
 class AccessLog(Table):
     enabled: bool = True
+
+
+class SizeLimit(Table):
+    body: Size  # as sent, before any content coding is undone
+
+
+class InFlight(Table):
+    max: Annotated[int, Field(ge=1)]
+    key: Literal["api_key", "client", "route"] = "route"  # whose requests are counted together

@@ -21,7 +21,7 @@ import termios
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from aiohttp import http_parser
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
@@ -40,19 +40,19 @@ from proxy.tls import sni_of
 log = logging.getLogger("headrace.proxy")
 
 #: Waiting in user space for a slow client before its upstream is paused.
-WRITE_HIGH_BYTES = 65536
-WRITE_LOW_BYTES = 16384
-_READ_BYTES = 65536
+WRITE_HIGH_BYTES: Final = 65536
+WRITE_LOW_BYTES: Final = 16384
+_READ_BYTES: Final = 65536
 #: Heads parsed ahead of their turn, of a client that pipelines.
-MAX_QUEUED = 32
+MAX_QUEUED: Final = 32
 #: After an answer that ends the connection, what the client still sends is read and dropped up to these bounds, so
 #: that it can read the answer instead of a reset (RFC 9112 §9.6).
-_LINGER_S = 5.0
-_LINGER_BYTES = 64 << 20
+_LINGER_S: Final = 5.0
+_LINGER_BYTES: Final = 64 << 20
 #: Chunk frames and extensions may weigh this many times the payload, plus a constant: one-byte chunks weigh five.
-_CHUNK_OVERHEAD = 8
-_CHUNK_OVERHEAD_BYTES = 65536
-_is_canonical = re.compile(rb"[\r\n]*[^ \r\n]+ [^ \r\n]+ HTTP/[^ \r\n]{3}\r\n").match
+_CHUNK_OVERHEAD: Final = 8
+_CHUNK_OVERHEAD_BYTES: Final = 65536
+_is_canonical: Final = re.compile(rb"[\r\n]*[^ \r\n]+ [^ \r\n]+ HTTP/[^ \r\n]{3}\r\n").match
 
 
 class Watcher(Protocol):
@@ -72,7 +72,7 @@ Work = Coroutine[Any, Any, None]
 #: Answers one message (aiohttp's RawRequestMessage or a Refusal) and calls ``answered`` when that is done; returns what
 #: must be awaited for it, if anything.
 Serve = Callable[["ClientConnection", Any, RequestBody], Work | None]
-_NO_BODY = RequestBody(EMPTY_PAYLOAD)
+_NO_BODY: Final = RequestBody(EMPTY_PAYLOAD)
 
 
 def require_c_parser() -> None:

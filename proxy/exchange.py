@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from proxy.route import Route
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
 
-@dataclass(slots=True)
 class Head:
     """The head of an answer, on its way to the client. Framing fields are the sink's: it re-makes them.
 
@@ -26,10 +25,12 @@ class Head:
     content_length: bytes of the body if known; None means chunked (or close-delimited to an HTTP/1.0 client).
     """
 
-    status: int
-    headers: list[tuple[bytes, bytes]]
-    content_length: int | None = None
-    reason: bytes = b""
+    __slots__ = ("content_length", "headers", "status")
+
+    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], content_length: int | None = None) -> None:
+        self.status = status
+        self.headers = headers
+        self.content_length = content_length
 
     def get(self, name: bytes) -> bytes | None:
         """The first value of the field ``name`` (lower case), or None."""
@@ -62,12 +63,16 @@ class Ending(StrEnum):
     INTERNAL = "internal"  # a fault of ours
 
 
-class Outcome(NamedTuple):
-    """What settle is told. status: as sent (or 499, or what would have been sent)."""
+class Outcome:
+    """What settle is told. status: as sent (or 499, or what would have been sent). reason: one short phrase for the
+    log: "connect refused", "body idle 60s"."""
 
-    ending: Ending
-    status: int
-    reason: str = ""  # one short phrase for the log: "connect refused", "body idle 60s"
+    __slots__ = ("ending", "reason", "status")
+
+    def __init__(self, ending: Ending, status: int, reason: str = "") -> None:
+        self.ending = ending
+        self.status = status
+        self.reason = reason
 
 
 class Exchange:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Final
 
-_MAX_INTEGER = 999_999_999_999_999  # fifteen digits, RFC 9651 §3.3.1
+_MAX_INTEGER: Final = 999_999_999_999_999  # fifteen digits, RFC 9651 §3.3.1
 
 
 def sf_string(text: str) -> str:

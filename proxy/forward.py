@@ -15,13 +15,14 @@ import logging
 import random
 from collections.abc import Callable
 from time import monotonic
+from typing import Final
 
 from proxy.body import BodyBroken, RequestBody
 from proxy.config import Timeouts
 from proxy.downstream import ClientConnection, Work
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Reply
-from proxy.headers import upstream_request_headers
+from proxy.headers import join_head, upstream_request_headers
 from proxy.relay import End, Relay
 from proxy.rewrite import request_target
 from proxy.route import Route
@@ -35,8 +36,12 @@ from proxy.upstream.upstream import ENGINE_RETRY_AFTER_S, Upstream
 
 log = logging.getLogger("headrace.proxy")
 
-_draw = random.random
-_CLIENT_GONE = End(Ending.CLIENT_GONE, 499)
+_draw: Final = random.random
+_COMPLETE: Final = Ending.COMPLETE
+_FAILED: Final = Ending.UPSTREAM_FAILED
+_ABORTED: Final = Ending.UPSTREAM_ABORTED
+_STALE: Final = Failure.STALE
+_CLIENT_GONE: Final = End(Ending.CLIENT_GONE, 499)
 
 
 class Forward:
@@ -159,7 +164,7 @@ class Forward:
             reply = refuse(self._x, Kind.CAPACITY, message, retry_after_s=error.retry_after_s, violated=(error.limit,))
             end = End(Ending.REFUSED, reply.status, str(error), reply)
         except ConnectFailed as error:
-            end = End(Ending.UPSTREAM_FAILED, 502, str(error), None, Failure.CONNECT)
+            end = End(_FAILED, 502, str(error), None, Failure.CONNECT)
         finally:
             self._judge(end, monotonic())
         return end
@@ -184,7 +189,7 @@ class Forward:
         state.finished(_server_worked(end), now)
         if end.retry_after_s:
             state.cool(end.retry_after_s, now)
-        if end.failure is Failure.STALE:
+        if end.failure is _STALE:
             # This says nothing about the server; but its other idle connections are as old.
             self._wants_fresh = True
         elif end.failure is not None:
@@ -192,9 +197,9 @@ class Forward:
 
     def _end(self, end: End, now: float) -> None:
         """Settle and tell, once, when there will be no other attempt."""
-        refused = end.ending is Ending.COMPLETE and (end.status == 429 or end.status == 503)
+        refused = end.ending is _COMPLETE and (end.status == 429 or end.status == 503)
         self._permit.settle(_counts_as(end), now, refused, end.retry_after_s)
-        if end.ending is Ending.UPSTREAM_FAILED:
+        if end.ending is _FAILED:
             end.reply = self._word_failure(end)
             end.status = end.reply.status
         self._done(end)
@@ -237,7 +242,7 @@ class Forward:
         self._client.watcher = None
         self._relays.discard(relay)
         outcome = relay.outcome
-        if outcome is not None and outcome.ending is Ending.COMPLETE and not relay.uploading:
+        if outcome is not None and outcome.ending is _COMPLETE and not relay.uploading:
             self._server.give_back(relay.connection, now)
         else:
             relay.connection.abort()
@@ -247,9 +252,9 @@ class Forward:
 
     def _decide(self, end: End, now: float) -> float | None:
         """Seconds until another attempt, or None: this was the last."""
-        if end.ending is not Ending.UPSTREAM_FAILED or end.failure is None:
+        if end.ending is not _FAILED or end.failure is None:
             return None
-        if self._permit.probe and end.failure is not Failure.STALE:
+        if self._permit.probe and end.failure is not _STALE:
             return None  # one probe is one request to the upstream
         attempt = self._x.attempts - self._num_free
         delay_s = retry.decide(
@@ -264,7 +269,7 @@ class Forward:
             now=now,
             idempotent=self._upstream.is_local,
         )
-        if end.failure is Failure.STALE and attempt == 1:
+        if end.failure is _STALE and attempt == 1:
             self._num_free += 1
         return delay_s
 
@@ -272,7 +277,7 @@ class Forward:
 
     def _engine_down(self, why: str) -> End:
         reply = self._engine_reply()
-        return End(Ending.UPSTREAM_FAILED, reply.status, f"engine down: {why}", reply)
+        return End(_FAILED, reply.status, f"engine down: {why}", reply)
 
     def _engine_reply(self) -> Reply:
         """Why it is down is for the log: it may name paths, of which clients learn nothing."""
@@ -301,20 +306,16 @@ def request_head(x: Exchange, upstream: Upstream, *, may_switch: bool = False) -
     """The head of the request as the upstream receives it; framing is made here. may_switch: it asks for WebSocket."""
     if upstream.authorization is not None:
         x.drop.add(b"authorization")
-    lines = [
-        f"{x.method} {request_target(x)} HTTP/1.1".encode("latin-1"),
-        *map(b": ".join, upstream_request_headers(x)),
-    ]
+    parts = [f"{x.method} {request_target(x)} HTTP/1.1\r\n".encode("latin-1")]
+    join_head(parts, upstream_request_headers(x))
     if upstream.authorization is not None:
-        lines.append(b"Authorization: " + upstream.authorization)
+        parts.append(b"Authorization: %b\r\n" % upstream.authorization)
     if x.content_length is not None:
-        lines.append(b"Content-Length: %d" % x.content_length)
+        parts.append(b"Content-Length: %d\r\n" % x.content_length)
     elif x.has_body:
-        lines.append(b"Transfer-Encoding: chunked")
-    if may_switch:
-        lines += (b"Connection: Upgrade", b"Upgrade: websocket")
-    lines += (b"", b"")
-    return b"\r\n".join(lines)
+        parts.append(b"Transfer-Encoding: chunked\r\n")
+    parts.append(b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n" if may_switch else b"\r\n")
+    return b"".join(parts)
 
 
 def _counts_as(end: End) -> bool | None:
@@ -322,17 +323,17 @@ def _counts_as(end: End) -> bool | None:
     the end of a tunnel, whose beginning was counted."""
     if end.status == 101:
         return None
-    if end.ending is Ending.COMPLETE:
+    if end.ending is _COMPLETE:
         return end.status < 500 if end.status != 429 else None
-    if end.ending in (Ending.UPSTREAM_FAILED, Ending.UPSTREAM_ABORTED):
+    if end.ending in (_FAILED, _ABORTED):
         return False
     return None
 
 
 def _server_worked(end: End) -> bool | None:
     """What passive health is told: a 5xx is an answer, a connection that broke is not; a stale one says nothing."""
-    if end.ending is Ending.COMPLETE:
+    if end.ending is _COMPLETE:
         return True
-    if end.ending in (Ending.UPSTREAM_FAILED, Ending.UPSTREAM_ABORTED):
-        return None if end.failure is Failure.STALE else False
+    if end.ending in (_FAILED, _ABORTED):
+        return None if end.failure is _STALE else False
     return None

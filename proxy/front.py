@@ -184,7 +184,9 @@ class _Answer:
 
     def forward(self, forward: Forward) -> Work | None:
         """Ask the policies, and forward if they let the request pass."""
-        return self._when_gathered(lambda: self._forward(forward))
+        if self._chain.gathers:
+            return self._when_gathered(lambda: self._forward(forward))
+        return self._forward(forward)
 
     def give_when(self, make: Callable[[Exchange], Reply]) -> Work | None:
         """Ask the policies, and answer with what ``make`` returns if they let the request pass."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from proxy.errors import Kind
 from proxy.exchange import RawHeaders
@@ -21,18 +21,18 @@ from proxy.paths import BadPath, normalise
 
 #: HTTP methods of the IANA registry that an edge may pass on. CONNECT and TRACE are refused, and so is what the parser
 #: knows from RTSP and ICE.
-_METHOD_NAMES = """
+_METHOD_NAMES: Final = """
     GET HEAD POST PUT DELETE OPTIONS PATCH QUERY ACL BIND CHECKOUT COPY LINK LOCK MERGE MKACTIVITY MKCALENDAR MKCOL MOVE
     NOTIFY M-SEARCH PROPFIND PROPPATCH PURGE REBIND REPORT SEARCH SUBSCRIBE UNBIND UNLINK UNLOCK UNSUBSCRIBE
 """
-_METHODS = frozenset(_METHOD_NAMES.split())
+_METHODS: Final = frozenset(_METHOD_NAMES.split())
 #: The value of Allow where a method is refused whatever it is meant for (RFC 9110 §15.5.6 asks for one).
-ALLOW = ", ".join(_METHOD_NAMES.split()).encode()
-_READ = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect", b"upgrade"))
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{0,5}))?")
-_ABSOLUTE = re.compile(r"https?://([^/?]*)(/[^?]*)?(?:\?(.*))?", re.IGNORECASE | re.DOTALL)
+ALLOW: Final = ", ".join(_METHOD_NAMES.split()).encode()
+_READ: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect", b"upgrade"))
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{0,5}))?")
+_ABSOLUTE: Final = re.compile(r"https?://([^/?]*)(/[^?]*)?(?:\?(.*))?", re.IGNORECASE | re.DOTALL)
 #: Longest DNS name with a port; also bounds what the cache below can hold.
-_MAX_AUTHORITY_BYTES = 262
+_MAX_AUTHORITY_BYTES: Final = 262
 
 
 class Refusal(NamedTuple):
@@ -50,18 +50,34 @@ class Refused(Exception):
         self.refusal = Refusal(kind, message)
 
 
-class Facts(NamedTuple):
-    """What a head says once it was found sound; the names are those of ``Exchange``."""
+class Facts:
+    """What a head says once it was found sound; the names are those of ``Exchange``. upgrade: it asks for a change of
+    protocol."""
 
-    host: str
-    authority: str
-    path: str
-    send_path: str
-    query: str
-    content_length: int | None
-    has_body: bool
-    expects_continue: bool
-    upgrade: bool  # asked for a change of protocol, which is not given
+    __slots__ = ("authority", "content_length", "expects_continue", "has_body", "host", "path", "query", "send_path",
+                 "upgrade")  # fmt: skip
+
+    def __init__(
+        self,
+        host: str,
+        authority: str,
+        path: str,
+        send_path: str,
+        query: str,
+        content_length: int | None,
+        has_body: bool,
+        expects_continue: bool,
+        upgrade: bool,
+    ) -> None:
+        self.host = host
+        self.authority = authority
+        self.path = path
+        self.send_path = send_path
+        self.query = query
+        self.content_length = content_length
+        self.has_body = has_body
+        self.expects_continue = expects_continue
+        self.upgrade = upgrade
 
 
 def check(

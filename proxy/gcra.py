@@ -12,9 +12,9 @@ The numbers stand in memory that all workers share (proxy.shared.limit). Here is
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-EPSILON = 1e-6  # of one request: the rounding of sums of floats
+EPSILON: Final = 1e-6  # of one request: the rounding of sums of floats
 
 
 class Terms(NamedTuple):

@@ -8,13 +8,13 @@ the sink re-make it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Final
 
 from proxy.exchange import Exchange, RawHeaders
 
 #: Fields of one hop, and framing.
-HOP_BY_HOP = frozenset(
+HOP_BY_HOP: Final = frozenset(
     {
         b"connection",
         b"keep-alive",
@@ -29,39 +29,23 @@ HOP_BY_HOP = frozenset(
     }
 )
 #: Host is re-made, Expect is answered here, and no unasked protocol is tunnelled.
-_NOT_FORWARDED = HOP_BY_HOP | {b"host", b"expect", b"http2-settings"}
+_NOT_FORWARDED: Final = HOP_BY_HOP | {b"host", b"expect", b"http2-settings"}
 #: What names the client to upstreams, besides X-Forwarded-*. From a peer that is not trusted only our own arrives.
-_FORWARDING = frozenset({b"forwarded", b"x-real-ip", b"true-client-ip", b"x-client-ip", b"x-cluster-client-ip"})
+_FORWARDING: Final = frozenset({b"forwarded", b"x-real-ip", b"true-client-ip", b"x-client-ip", b"x-cluster-client-ip"})
 #: Values of Connection that name no field that is not of one hop anyway.
-_PLAIN_CONNECTION = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
+_PLAIN_CONNECTION: Final = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
 
 # Classes of fields; whatever needs no second look is 0.
-_END_TO_END, _HOP, _CONNECTION, _FORWARDS = range(4)
-_DATE, _LENGTH, _CODING = range(4, 7)
+_END_TO_END: Final = 0
+_HOP: Final = 1
+_CONNECTION: Final = 2
+_FORWARDS: Final = 3
+_DATE: Final = 4
+_LENGTH: Final = 5
+_CODING: Final = 6
 
-_MAX_NAMES = 2048
-
-T = TypeVar("T")
-
-
-class _Judged(dict[bytes, T]):
-    """What was found about names of fields, by their exact spelling.
-
-    Names are chosen by those who send them: only short ones are remembered, and when there are too many all are
-    forgotten, so that the memory stays small and the usual ones are soon back.
-    """
-
-    def __init__(self, judge: Callable[[bytes], T]) -> None:
-        super().__init__()
-        self._judge = judge
-
-    def __missing__(self, name: bytes) -> T:
-        found = self._judge(name)
-        if len(name) <= 64:
-            if len(self) >= _MAX_NAMES:
-                self.clear()
-            self[name] = found
-        return found
+_MAX_NAMES: Final = 2048
+_MAX_NAME_BYTES: Final = 64
 
 
 def _judge_request(name: bytes) -> tuple[bytes, int]:
@@ -82,8 +66,29 @@ def _judge_response(name: bytes) -> int:
     return classes.get(name, _HOP if name in HOP_BY_HOP else _END_TO_END)
 
 
-_request_names = _Judged(_judge_request)
-_response_names = _Judged(_judge_response)
+# What was found about names of fields, by their exact spelling. Names are chosen by those who send them: only short
+# ones are remembered, and when there are too many all are forgotten, so that the memory stays small and the usual ones
+# are soon back.
+_request_names: Final[dict[bytes, tuple[bytes, int]]] = {}
+_response_names: Final[dict[bytes, int]] = {}
+
+
+def _learn_request(name: bytes) -> tuple[bytes, int]:
+    found = _judge_request(name)
+    if len(name) <= _MAX_NAME_BYTES:
+        if len(_request_names) >= _MAX_NAMES:
+            _request_names.clear()
+        _request_names[name] = found
+    return found
+
+
+def _learn_response(name: bytes) -> int:
+    kind = _judge_response(name)
+    if len(name) <= _MAX_NAME_BYTES:
+        if len(_response_names) >= _MAX_NAMES:
+            _response_names.clear()
+        _response_names[name] = kind
+    return kind
 
 
 def _tokens(values: Iterable[bytes]) -> set[bytes]:
@@ -101,7 +106,8 @@ def upstream_request_headers(x: Exchange) -> list[tuple[bytes, bytes]]:
     drop = x.drop
     connection: list[bytes] = []
     for field in x.headers:
-        name, kind = _request_names[field[0]]
+        found = _request_names.get(field[0])
+        name, kind = found if found is not None else _learn_request(field[0])
         if kind:
             if kind == _CONNECTION:
                 connection.append(field[1])
@@ -111,31 +117,37 @@ def upstream_request_headers(x: Exchange) -> list[tuple[bytes, bytes]]:
             out.append(field)
     if connection:
         named = _tokens(connection)
-        out[1:] = [field for field in out[1:] if _request_names[field[0]][0] not in named]
+        out[1:] = [field for field in out[1:] if _judge_request(field[0])[0] not in named]
     out += x.add
     return out
 
 
-class ResponseHeaders(NamedTuple):
+class ResponseHeaders:
     """kept: what goes on to the client, in order, repeated fields (Set-Cookie) kept. length, coding: the values of
     Content-Length and Transfer-Encoding, comma-separated if there are several. dated: there is a Date."""
 
-    kept: list[tuple[bytes, bytes]]
-    length: bytes | None
-    coding: bytes | None
-    dated: bool
+    __slots__ = ("coding", "dated", "kept", "length")
+
+    def __init__(
+        self, kept: list[tuple[bytes, bytes]], length: bytes | None, coding: bytes | None, dated: bool
+    ) -> None:
+        self.kept = kept
+        self.length = length
+        self.coding = coding
+        self.dated = dated
 
 
 def read_response_headers(raw: RawHeaders) -> ResponseHeaders:
     """The fields of an upstream's answer, in one pass: those for the client, and what the others say."""
     kept: list[tuple[bytes, bytes]] = []
-    named: set[bytes] = set()
+    named: set[bytes] | None = None
     length: bytes | None = None
     coding: bytes | None = None
     dated = False
     for field in raw:
-        kind = _response_names[field[0]]
-        if not kind:
+        found = _response_names.get(field[0])
+        kind = found if found is not None else _learn_response(field[0])
+        if kind == _END_TO_END:
             kept.append(field)
         elif kind == _DATE:
             kept.append(field)
@@ -145,7 +157,17 @@ def read_response_headers(raw: RawHeaders) -> ResponseHeaders:
         elif kind == _CODING:
             coding = field[1] if coding is None else coding + b"," + field[1]
         elif kind == _CONNECTION and field[1] not in _PLAIN_CONNECTION:
-            named |= _tokens((field[1],))
-    if named:
+            tokens = _tokens((field[1],))
+            named = tokens if named is None else named | tokens
+    if named is not None:
         kept = [field for field in kept if field[0].lower() not in named]
     return ResponseHeaders(kept, length, coding, dated)
+
+
+def join_head(parts: list[bytes], fields: Iterable[tuple[bytes, bytes]]) -> None:
+    """Append the lines of header fields to the pieces of a head."""
+    for name, value in fields:
+        parts.append(name)
+        parts.append(b": ")
+        parts.append(value)
+        parts.append(b"\r\n")

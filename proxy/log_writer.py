@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from typing import Final
 
-MAX_BYTES = 1 << 20
-_PIECE_BYTES = 65536
+MAX_BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 65536
 
 
 class LineWriter:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from proxy.cells import Cells, Counter
 from proxy.exchange import Ending, Exchange, Outcome
 
-_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
+_CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
 
 class RouteMetrics:

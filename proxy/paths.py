@@ -12,16 +12,17 @@ takes it for a slash would resolve them.
 from __future__ import annotations
 
 import re
+from typing import Final
 
-_PLAIN = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+/?|/")
-_AMBIGUOUS = re.compile(r"%2f|%5c|%00", re.IGNORECASE)
-_NEVER = re.compile(r"%5c|%00", re.IGNORECASE)
-_ESCAPED_SLASH = re.compile(r"%2f", re.IGNORECASE)
-_BAD_CHARACTER = re.compile(r"[^!-~]|[\\#?]")
-_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
-_SLASHES = re.compile(r"/{2,}")
-_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_PLAIN: Final = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+/?|/")
+_AMBIGUOUS: Final = re.compile(r"%2f|%5c|%00", re.IGNORECASE)
+_NEVER: Final = re.compile(r"%5c|%00", re.IGNORECASE)
+_ESCAPED_SLASH: Final = re.compile(r"%2f", re.IGNORECASE)
+_BAD_CHARACTER: Final = re.compile(r"[^!-~]|[\\#?]")
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
+_SLASHES: Final = re.compile(r"/{2,}")
+_UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
 class BadPath(ValueError):

@@ -13,17 +13,17 @@ or escapes one by one; that is how a value is found in both.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from proxy.paths import BadPath, normalise
 
-MAX_SEGMENTS = 64
-_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,31}"
-_SEGMENT = re.compile(rf"([^{{}}*]*)(?:\{{({_NAME})\}}([^{{}}*]*))?")
-_TAIL = re.compile(rf"\*|\{{({_NAME})\*\}}")
-_UNIT = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
+MAX_SEGMENTS: Final = 64
+_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]{0,31}"
+_SEGMENT: Final = re.compile(rf"([^{{}}*]*)(?:\{{({_NAME})\}}([^{{}}*]*))?")
+_TAIL: Final = re.compile(rf"\*|\{{({_NAME})\*\}}")
+_UNIT: Final = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 #: What text in redirects calls the request's own parts.
-RESERVED = frozenset({"host", "path", "query"})
+RESERVED: Final = frozenset({"host", "path", "query"})
 
 
 class Segment(NamedTuple):

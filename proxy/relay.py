@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import time as wall
+from typing import Final
 
 import orjson
 
@@ -32,25 +32,36 @@ from proxy.upstream.verdict import retry_after_s
 
 log = logging.getLogger("headrace.proxy")
 
-_TAIL_BYTES = 10  # holds "[DONE]" and the end of its event
+_TAIL_BYTES: Final = 10  # holds "[DONE]" and the end of its event
 #: Two line ends running, each of which is CR, LF or CRLF.
-_EVENT_ENDS = (b"\n\n", b"\r\r", b"\n\r\n", b"\r\r\n")
-_ENGINE_LOST = (
+_EVENT_ENDS: Final = (b"\n\n", b"\r\r", b"\n\r\n", b"\r\r\n")
+_COMPLETE: Final = Ending.COMPLETE
+_ENGINE_LOST: Final = (
     "The engine stopped in the middle of this answer. What was received is incomplete; send the request again."
 )
 
 
-@dataclass(slots=True)
 class End:
     """How an attempt ended, or forwarding as a whole. reply: what is still to be sent to the client. failure: why there
     is no answer, or why it broke off. retry_after_s: what an answer of 429 or 503 asked for."""
 
-    ending: Ending
-    status: int
-    reason: str = ""
-    reply: Reply | None = None
-    failure: Failure | None = None
-    retry_after_s: float = 0.0
+    __slots__ = ("ending", "failure", "reason", "reply", "retry_after_s", "status")
+
+    def __init__(
+        self,
+        ending: Ending,
+        status: int,
+        reason: str = "",
+        reply: Reply | None = None,
+        failure: Failure | None = None,
+        retry_after_s: float = 0.0,
+    ) -> None:
+        self.ending = ending
+        self.status = status
+        self.reason = reason
+        self.reply = reply
+        self.failure = failure
+        self.retry_after_s = retry_after_s
 
 
 class Relay(Exchanger):
@@ -159,7 +170,7 @@ class Relay(Exchanger):
     def end(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
         self._sink.end(trailers)
         # Told by ``received``: what came behind the answer decides whether the connection is used again.
-        self.outcome = End(Ending.COMPLETE, self._status, "", None, None, self._retry_after_s)
+        self.outcome = End(_COMPLETE, self._status, "", None, None, self._retry_after_s)
 
     def received(self) -> None:
         if self.outcome is not None:

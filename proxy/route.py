@@ -14,7 +14,7 @@ Without priorities and placeholders it costs two look-ups; otherwise no part of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from proxy.chain import Chain
 from proxy.conditions import Conditions
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Api = Literal["openai", "oip", "none"]
 
 
-ESCAPED_SLASH = "the path contains an escaped slash, which is not taken here"
+ESCAPED_SLASH: Final = "the path contains an escaped slash, which is not taken here"
 
 
 class Route:

@@ -19,22 +19,26 @@ from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from time import time
+from typing import Final
 
 from proxy.exchange import Head
+from proxy.headers import join_head
 from proxy.outbox import Outbox
 
 #: From here on a chunk's frame and payload are handed over as they are; below it, one small copy is cheaper.
-_JOIN_BYTES = 8192
+_JOIN_BYTES: Final = 8192
 #: Fields that steer framing, routing, authentication or caching are refused as trailers (RFC 9110 §6.5.1).
-_NOT_IN_TRAILERS = frozenset(
+_NOT_IN_TRAILERS: Final = frozenset(
     b"transfer-encoding content-length content-encoding content-type content-range host connection trailer te upgrade"
     b" keep-alive cache-control expires age vary set-cookie authorization www-authenticate location retry-after".split()
 )
-_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-_SWITCH = (b"Connection: Upgrade", b"Upgrade: websocket")
-_BLANK_LINE = (b"", b"")  # joined to lines by CRLF
-_NONE, _LENGTH, _CHUNKED, _CLOSE = range(4)  # framing; _NONE: no body
+_PHRASES: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+#: Framing; _NONE: no body.
+_NONE: Final = 0
+_LENGTH: Final = 1
+_CHUNKED: Final = 2
+_CLOSE: Final = 3
 
 
 class Client:
@@ -50,11 +54,10 @@ class Client:
 
 
 def _status_line(status: int) -> bytes:
-    return b"HTTP/1.1 %d %b" % (status, _PHRASES.get(status, b"Unknown"))
+    return b"HTTP/1.1 %d %b\r\n" % (status, _PHRASES.get(status, b"Unknown"))
 
 
-_STATUS_LINES = {status: _status_line(status) for status in _PHRASES}
-_line_of_field = b": ".join
+_STATUS_LINES: Final = {status: _status_line(status) for status in _PHRASES}
 
 
 class Sink:
@@ -88,33 +91,36 @@ class Sink:
         """Decide the framing and put the head together. It leaves with the first data, at ``end`` or ``flush``."""
         self.begun = True
         status, length = head.status, head.content_length
-        lines = [_STATUS_LINES.get(status) or _status_line(status), *map(_line_of_field, head.headers)]
+        parts = [_STATUS_LINES.get(status) or _status_line(status)]
+        join_head(parts, head.headers)
         if status < 200 or status == 204 or status == 304:
             pass  # no body, and no field that describes one
         elif length is not None:
-            lines.append(b"Content-Length: %d" % length)
+            parts.append(b"Content-Length: %d\r\n" % length)
             if not self._head_request:
                 self._framing, self._left = _LENGTH, length
         elif self._head_request:
             pass
         elif self._version == (1, 1):
-            lines.append(b"Transfer-Encoding: chunked")
+            parts.append(b"Transfer-Encoding: chunked\r\n")
             self._framing = _CHUNKED
         else:
             self._framing = _CLOSE
         self.persistent = self._wants_more and self._framing != _CLOSE and self._client.may_persist()
         if not self.persistent:
-            lines.append(b"Connection: close")
+            parts.append(b"Connection: close\r\n")
         elif self._version == (1, 0):
-            lines.append(b"Connection: keep-alive")
-        lines += _BLANK_LINE
-        self._pending = b"\r\n".join(lines)
+            parts.append(b"Connection: keep-alive\r\n")
+        parts.append(b"\r\n")
+        self._pending = b"".join(parts)
 
     def switch(self, head: Head) -> None:
         """Send the 101 to a client that asked for WebSocket; what follows on the connection is no longer HTTP."""
         self.begun = self.ended = True
-        fields = map(_line_of_field, head.headers)
-        self._pending = b"\r\n".join((_STATUS_LINES[101], *fields, *_SWITCH, *_BLANK_LINE))
+        parts = [_STATUS_LINES[101]]
+        join_head(parts, head.headers)
+        parts.append(b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        self._pending = b"".join(parts)
         self._write()
         self._outbox.flush()
 

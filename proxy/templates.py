@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Final
 from urllib.parse import quote
 
-_PLACE = re.compile(r"\{([^{}]*)\}")
-_VISIBLE = re.compile(r"[!-\[\]-~]*")
-_SAFE = "/:@!$'()*,;~-._"
+_PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_VISIBLE: Final = re.compile(r"[!-\[\]-~]*")
+_SAFE: Final = "/:@!$'()*,;~-._"
 
 
 class Template:

@@ -6,13 +6,15 @@ through it: a piece is taken from the client only when the upstream has room. De
 
 from __future__ import annotations
 
+from typing import Final
+
 from proxy.body import BodyBroken, RequestBody
 from proxy.errors import refuse
 from proxy.exchange import Ending, Exchange, Reply
 from proxy.policy.size_limit import too_large
 from proxy.relay import Relay
 
-HELD_BYTES = 1 << 20
+HELD_BYTES: Final = 1 << 20
 
 
 class TooLarge(Exception):

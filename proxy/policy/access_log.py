@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Final
 from urllib.parse import unquote
 
 import orjson
@@ -19,28 +20,28 @@ from proxy.chain import Policy
 from proxy.exchange import Exchange, Outcome
 from proxy.policy.env import PolicyEnv
 
-NAME = "access_log"
-ALWAYS = True
+NAME: Final = "access_log"
+ALWAYS: Final = True
 
-MAX_METHOD = 32
-MAX_TARGET = 1024
-MAX_TEXT = 256
-MASK = "***"
+MAX_METHOD: Final = 32
+MAX_TARGET: Final = 1024
+MAX_TEXT: Final = 256
+MASK: Final = "***"
 #: A parameter whose name has one of these words, or ends in one of those, is a secret: api_key, accessToken, X-Amz-Sig.
-_SECRET_WORDS = frozenset(
+_SECRET_WORDS: Final = frozenset(
     {"auth", "authorization", "code", "credential", "jwt", "key", "pass", "passwd", "pwd", "session", "sid", "sig"}
 )
-_SECRET_ENDINGS = ("key", "token", "secret", "password", "signature", "credentials")
-_SECRET_VALUES = ("sk-", "hr_", "bearer ")
-_WORDS = re.compile(r"[a-z0-9]+")
+_SECRET_ENDINGS: Final = ("key", "token", "secret", "password", "signature", "credentials")
+_SECRET_VALUES: Final = ("sk-", "hr_", "bearer ")
+_WORDS: Final = re.compile(r"[a-z0-9]+")
 #: A path without parameters that stands in JSON as it is: printable ASCII but for ``"``, ``#``, ``;``, ``?``, ``\``.
-_PLAIN_TARGET = re.compile(rf"/[!$->@-\[\]-~]{{0,{MAX_TARGET - 1}}}").fullmatch
-_PARAMETERS = re.compile(r"[?#]")
-_SEPARATOR = re.compile(r"([&;#?])")
-_USERINFO = re.compile(r"://[^/?#]*@")
-_USER_AGENT = istr("User-Agent")
+_PLAIN_TARGET: Final = re.compile(rf"/[!$->@-\[\]-~]{{0,{MAX_TARGET - 1}}}").fullmatch
+_PARAMETERS: Final = re.compile(r"[?#]")
+_SEPARATOR: Final = re.compile(r"([&;#?])")
+_USERINFO: Final = re.compile(r"://[^/?#]*@")
+_USER_AGENT: Final = istr("User-Agent")
 _THOUSANDTHS = tuple([f".{n:03d}" for n in range(1000)])
-_NUM_SHORT = 4096  # most stages are shorter than so many microseconds
+_NUM_SHORT: Final = 4096  # most stages are shorter than so many microseconds
 _SHORT_MS = tuple([f"{n // 1000}.{n % 1000:03d}" for n in range(_NUM_SHORT)])
 
 

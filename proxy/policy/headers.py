@@ -7,6 +7,7 @@ here is written, so only our own word about the client arrives (RFC 7239 for For
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Final
 
 from proxy import config_policies
 from proxy.chain import Policy
@@ -15,11 +16,11 @@ from proxy.exchange import Exchange, Head, Reply
 from proxy.headers import joined
 from proxy.policy.env import PolicyEnv
 
-NAME = "headers"
-ALWAYS = True
+NAME: Final = "headers"
+ALWAYS: Final = True
 
 #: Made by the proxy itself: a configured one would contradict the message it stands in.
-_X_FORWARDED = frozenset({b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
+_X_FORWARDED: Final = frozenset({b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"})
 
 
 Config = config_policies.Headers

@@ -7,13 +7,9 @@ permit back as any other. A worker that dies gives back what it held.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
-
+from proxy import config_policies
 from proxy.chain import Policy
 from proxy.client_address import counted_as
-from proxy.config import Table
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Outcome, Reply
 from proxy.policy.env import PolicyEnv
@@ -25,9 +21,7 @@ ALWAYS = False
 RETRY_AFTER_S = 1.0  # when one of them ends is not known; a second is soon
 
 
-class Config(Table):
-    max: Annotated[int, Field(ge=1)]
-    key: Literal["api_key", "client", "route"] = "route"  # whose requests are counted together
+Config = config_policies.InFlight
 
 
 def build(config: Config, env: PolicyEnv) -> InFlight:

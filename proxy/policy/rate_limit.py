@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -23,8 +23,8 @@ from proxy.gcra import Terms
 from proxy.policy.env import PolicyEnv
 from proxy.shared.limit import SharedLimit, decide_together
 
-NAME = "rate_limit"
-ALWAYS = False
+NAME: Final = "rate_limit"
+ALWAYS: Final = False
 
 Config = Annotated[tuple[str, ...], Field(min_length=1)]  # names of limits
 

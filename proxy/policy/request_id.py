@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Final
 
 from multidict import istr
 
@@ -16,14 +17,16 @@ from proxy.chain import Policy
 from proxy.exchange import Exchange, Head, Reply
 from proxy.policy.env import PolicyEnv
 
-NAME = "request_id"
-ALWAYS = True
+NAME: Final = "request_id"
+ALWAYS: Final = True
 
-_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
-_TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(-.*)?")
-_X_REQUEST_ID = istr("X-Request-Id")
-_TRACEPARENT_NAME = istr("traceparent")
-_DROP = frozenset({b"x-request-id", b"traceparent"})
+_ID: Final = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(-.*)?"
+)
+_X_REQUEST_ID: Final = istr("X-Request-Id")
+_TRACEPARENT_NAME: Final = istr("traceparent")
+_DROP: Final = frozenset({b"x-request-id", b"traceparent"})
 
 
 Config = config_policies.RequestId

@@ -5,19 +5,18 @@ A declared length is judged here; a body of unknown length is counted by the pum
 
 from __future__ import annotations
 
+from proxy import config_policies
 from proxy.chain import Policy
-from proxy.config import Table
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Reply
 from proxy.policy.env import PolicyEnv
-from proxy.units import Size, spell_size
+from proxy.units import spell_size
 
 NAME = "size_limit"
 ALWAYS = False
 
 
-class Config(Table):
-    body: Size  # as sent, before any content coding is undone
+Config = config_policies.SizeLimit
 
 
 def build(config: Config, env: PolicyEnv) -> SizeLimit:

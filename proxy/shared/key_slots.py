@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from struct import Struct
+from typing import Final
 
 from proxy.shared.layout import SECRET_AT, SECRET_BYTES, WINDOW, Memory
 
-_WORDS = Struct(f"@{WINDOW}Q")
-_NOWHERE = (0, 0)
-_MAX_KNOWN = 8192  # keys remembered; when there are more, all are forgotten
+_WORDS: Final = Struct(f"@{WINDOW}Q")
+_NOWHERE: Final = (0, 0)
+_MAX_KNOWN: Final = 8192  # keys remembered; when there are more, all are forgotten
 
 
 class KeySlots:

@@ -12,19 +12,19 @@ import fcntl
 import mmap
 import os
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-MAGIC = int.from_bytes(b"HRSHARE1", "little")
+MAGIC: Final = int.from_bytes(b"HRSHARE1", "little")
 #: Words of the head. EPOCH odd: several workers, who lock; even: one alone, who need not.
 MAGIC_AT, GEOMETRY_AT, EPOCH_AT, COLUMNS_AT, SECRET_AT, CROWDED_AT = 0, 1, 16, 17, 18, 20
-SECRET_BYTES = 16
-WINDOW = 32  # slots in which a key may stand, from the one that its digest says
-LIMIT_HEAD_WORDS = 8  # which copy of the pace is valid, two copies of three numbers, the common bucket
-RECORD_HEAD_WORDS = 1
-PAGE_BYTES = 4096
+SECRET_BYTES: Final = 16
+WINDOW: Final = 32  # slots in which a key may stand, from the one that its digest says
+LIMIT_HEAD_WORDS: Final = 8  # which copy of the pace is valid, two copies of three numbers, the common bucket
+RECORD_HEAD_WORDS: Final = 1
+PAGE_BYTES: Final = 4096
 
 #: Bytes that are locked: their places in the file say what they guard, not what stands there.
-NUM_STRIPES = 64
+NUM_STRIPES: Final = 64
 LIMIT_LOCKS, PERMIT_LOCKS, PLACES_LOCK, RECORD_LOCKS = 0, 64, 128, 4096
 
 

@@ -11,6 +11,7 @@ has used: no key is ever forgiven to make room.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from proxy.gcra import EPSILON, Gcra, Terms
 from proxy.shared.key_slots import KeySlots
@@ -18,8 +19,10 @@ from proxy.shared.layout import LIMIT_HEAD_WORDS, Memory
 from proxy.shared.locks import ALL_LIMITS, LIMIT_STRIPES, LIMITS_DONE, STRIPE_MASK, Locks
 from proxy.shared.places import Lease
 
-_HEAD_START_S = 60.0  # what the clock reads at first: whoever took the time a little earlier still finds 0 in the past
-_COMMON = 7  # word of a limit's head: when the common bucket is full again
+_HEAD_START_S: Final = (
+    60.0  # what the clock reads at first: whoever took the time a little earlier still finds 0 in the past
+)
+_COMMON: Final = 7  # word of a limit's head: when the common bucket is full again
 
 
 class SharedLimit(Gcra):

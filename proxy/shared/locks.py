@@ -12,6 +12,7 @@ when another one begins.
 from __future__ import annotations
 
 import fcntl
+from typing import Final
 
 from proxy.shared.layout import (
     COLUMNS_AT,
@@ -24,12 +25,12 @@ from proxy.shared.layout import (
     unlocking,
 )
 
-STRIPE_MASK = NUM_STRIPES - 1
+STRIPE_MASK: Final = NUM_STRIPES - 1
 LIMIT_STRIPES = tuple(locking(LIMIT_LOCKS + i) for i in range(NUM_STRIPES))
 ALL_LIMITS, LIMITS_DONE = locking(LIMIT_LOCKS, NUM_STRIPES), unlocking(LIMIT_LOCKS, NUM_STRIPES)
 PERMIT_STRIPES = tuple(locking(PERMIT_LOCKS + i) for i in range(NUM_STRIPES))
 ALL_PERMITS, PERMITS_DONE = locking(PERMIT_LOCKS, NUM_STRIPES), unlocking(PERMIT_LOCKS, NUM_STRIPES)
-_EVERYTHING_DONE = unlocking(0, 0)
+_EVERYTHING_DONE: Final = unlocking(0, 0)
 
 
 class Locks:

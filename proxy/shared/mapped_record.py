@@ -5,13 +5,14 @@ from __future__ import annotations
 import platform
 from array import array
 from collections.abc import Sequence
+from typing import Final
 
 from proxy.shared.layout import RECORD_HEAD_WORDS, RECORD_LOCKS, Memory, locking, unlocking
 from proxy.shared.locks import Locks
 from proxy.shared.places import Lease
 
 #: Whether a reader sees another processor's stores in the order in which they were made.
-_ORDERED = platform.machine() in ("x86_64", "AMD64")
+_ORDERED: Final = platform.machine() in ("x86_64", "AMD64")
 
 
 class MappedRecord:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from proxy.shared.layout import COLUMNS_AT, PLACES_LOCK, SECRET_AT, SECRET_BYTES, Layout, Memory, locking, unlocking
 from proxy.shared.locks import Locks
 
-_NAME = Struct("@QQ")
+_NAME: Final = Struct("@QQ")
 _LOCK, _DONE = locking(PLACES_LOCK), unlocking(PLACES_LOCK)
 
 

@@ -63,6 +63,11 @@ _ORDERS: Final[dict[Order, Event]] = {
 _BY_ORDER: Final = tuple(_ORDERS.values())
 
 
+_HALF_OPEN: Final = State.HALF_OPEN
+_OPEN: Final = State.OPEN
+_DEGRADED: Final = State.DEGRADED
+
+
 class Refused(NamedTuple):
     """The breaker does not let this request through; come back after ``retry_after_s`` seconds."""
 
@@ -167,8 +172,8 @@ class Breaker:
     with the other workers; None: this one is alone. owner: tells this process from those before it, not 0.
     """
 
-    __slots__ = ("_changed", "_config", "_pass", "_record", "_refuses", "_seen", "_state", "_untold", "_values",
-                 "_window")  # fmt: skip
+    __slots__ = ("_changed", "_config", "_pass", "_record", "_refuses", "_seen", "_slow", "_state", "_untold",
+                 "_values", "_window")  # fmt: skip
 
     def __init__(
         self,
@@ -179,6 +184,7 @@ class Breaker:
         owner: float = 1.0,
     ) -> None:
         self._config = config
+        self._slow = inf if config.slow is None else config.slow
         self._changed = changed or _ignore
         self._record: Record = record if record is not None else LocalRecord(RECORD_SIZE)
         self._window = Window(columns if columns is not None else LocalColumns(ROW_SIZE), config, owner)
@@ -199,6 +205,7 @@ class Breaker:
     def use(self, config: BreakerConfig) -> None:
         """Decide by this table from now on; the state stays as it is."""
         self._config = config
+        self._slow = inf if config.slow is None else config.slow
         self._window.resize(config)
 
     # What requests ask and tell.
@@ -208,15 +215,15 @@ class Breaker:
         if self._record.version() != self._seen:
             self._look()
         state = self._state
-        if state is State.HALF_OPEN:
+        if state is _HALF_OPEN:
             self._window.arrived()
             if not self._may_probe(now):
                 return Refused(HALF_OPEN_RETRY_S)
-        elif state is not State.OPEN:
+        elif state is not _OPEN:
             return self._pass
         elif now < self._values[_OPEN_UNTIL]:
             return self._refused(now)
-        counted = self._window.generation if state is State.HALF_OPEN else -1.0
+        counted = self._window.generation if state is _HALF_OPEN else -1.0
         return self._change(lambda values, now: self._admit(values, counted, now), now)
 
     def good(self, generation: float, now: float) -> None:
@@ -250,8 +257,8 @@ class Breaker:
             self._look()
         if generation == self._window.generation:
             self._window.answered(first_byte_s, now)
-            slow = self._config.slow
-            if slow is not None and first_byte_s > slow and self._state is not State.DEGRADED:
+            slow = self._slow
+            if first_byte_s > slow and self._state is not _DEGRADED:
                 self._judge(False, now)
 
     def probe_answered(self, generation: float, now: float) -> None:
@@ -308,7 +315,7 @@ class Breaker:
     def look(self, now: float) -> None:
         """Judge the window although no request ends: what has made it warn may be over."""
         self._look()
-        if self._state is State.WARNING or self._state is State.DEGRADED:
+        if self._state is State.WARNING or self._state is _DEGRADED:
             self._judge(False, now)
 
     def view(self, now: float) -> View:
@@ -316,7 +323,7 @@ class Breaker:
         self._look()
         values, state, sums = self._values, self._state, self._window.sums(now)
         serves, has_changed = state in SERVING, values[_CHANGES] > 0
-        next_probe_s = None if serves else max(0.0, values[_OPEN_UNTIL] - now) if state is State.OPEN else 0.0
+        next_probe_s = None if serves else max(0.0, values[_OPEN_UNTIL] - now) if state is _OPEN else 0.0
         return View(
             state,
             now - values[_SINCE] if has_changed else inf,
@@ -365,16 +372,16 @@ class Breaker:
     def _admit(self, values: list[float], counted: float, now: float) -> Permit | Refused:
         """counted: the generation in which this arrival was counted already."""
         config, window = self._config, self._window
-        if self._state is State.OPEN:
+        if self._state is _OPEN:
             if now < values[_OPEN_UNTIL]:
                 return self._refused(now)
             self._go(values, Event.WAITED, now)
-        elif self._state is State.HALF_OPEN:
+        elif self._state is _HALF_OPEN:
             if (values[_ANSWERED] or values[_GOOD]) and now - values[_SINCE] >= config.open:
                 self._go(values, Event.PROBES_PASSED, now)
             elif window.held() and now - values[_PROBED_AT] >= config.max_open:
                 self._go(values, Event.PROBE_LOST, now)
-        if self._state is not State.HALF_OPEN:
+        if self._state is not _HALF_OPEN:
             return self._pass
         if window.generation != counted:
             window.arrived()
@@ -416,11 +423,11 @@ class Breaker:
         before, was_forced, sums = self._state, values[_FORCED], self._window.sums(now)
         after = TRANSITIONS[before, event]
         open_s = 0.0
-        if after is State.OPEN:
+        if after is _OPEN:
             open_s = for_s if event is Event.FORCED_OPEN else self._open_s(values, now)
             values[_OPEN_S] = 0.0 if event is Event.FORCED_OPEN else min(open_s, self._longest_s)
             values[_OPEN_UNTIL] = now + open_s
-        elif after is State.HALF_OPEN:
+        elif after is _HALF_OPEN:
             for at in (_GIVEN, _ANSWERED, _GOOD, _BAD):
                 values[at] = 0.0
             values[_PROBED_AT] = now

@@ -13,17 +13,20 @@ coding other than chunked, a change of protocol that nobody asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import httptools
 
 from proxy.exchange import Head
 from proxy.headers import read_response_headers
 
-MAX_HEAD_BYTES = 131072
-MAX_HEADERS = 256
-MAX_INTERIM = 16
-_VERSIONS = frozenset(("1.1", "1.0"))
-_PARSED, _LENGTH, _UNTIL_CLOSE = range(3)
+MAX_HEAD_BYTES: Final = 131072
+MAX_HEADERS: Final = 256
+MAX_INTERIM: Final = 16
+_VERSIONS: Final = frozenset(("1.1", "1.0"))
+_PARSED: Final = 0
+_LENGTH: Final = 1
+_UNTIL_CLOSE: Final = 2
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -50,7 +53,7 @@ class Receiver:
         it has already sent in the other one. Comes instead of ``head`` and ``end``."""
 
 
-_NOBODY = Receiver()
+_NOBODY: Final = Receiver()
 
 
 class ResponseParser:
@@ -178,7 +181,8 @@ class ResponseParser:
             self._note_interim(status)
             return
         self._interim = False
-        kept, length_value, coding, dated = read_response_headers(fields)
+        read = read_response_headers(fields)
+        kept, length_value, coding, dated = read.kept, read.length, read.coding, read.dated
         length: int | None = None
         if coding is not None:
             if length_value is not None or coding.strip(b" \t").lower() != b"chunked":

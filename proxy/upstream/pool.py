@@ -9,14 +9,14 @@ there is another; and a server that is left out is better than none.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from proxy.upstream.balance import Member, Picks
 
 if TYPE_CHECKING:
     from proxy.exchange import Exchange
 
-VIEW_S = 0.005  # how long ago another worker's ejection may have been
+VIEW_S: Final = 0.005  # how long ago another worker's ejection may have been
 
 
 class Pool:

@@ -10,15 +10,16 @@ together do not come back together.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from proxy.config import Retry
 
-IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
-BUDGET_FLOOR = 3
-BUDGET_WINDOW_S = 10.0
-NUM_BUCKETS = 10
-BACKOFF_S = 0.025
-MAX_BACKOFF_S = 0.25
+IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+BUDGET_FLOOR: Final = 3
+BUDGET_WINDOW_S: Final = 10.0
+NUM_BUCKETS: Final = 10
+BACKOFF_S: Final = 0.025
+MAX_BACKOFF_S: Final = 0.25
 
 
 class Failure(Enum):
@@ -32,7 +33,7 @@ class Failure(Enum):
 
 
 #: A slow server is not helped by the same work again, and a malformed answer will not be better: those are final.
-_RETRYABLE = frozenset({Failure.CONNECT, Failure.STALE, Failure.BROKE_OFF})
+_RETRYABLE: Final = frozenset({Failure.CONNECT, Failure.STALE, Failure.BROKE_OFF})
 
 
 class RetryBudget:

@@ -9,13 +9,14 @@ what this worker's own checks say (``proxy.upstream.health``); ``full``: a reque
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from proxy.config import Health
 from proxy.shared.record import LocalRecord, Record
 
 #: What a server's record holds: failures running, ejected until (monotonic seconds), ejections so far, cools until.
-RECORD_SIZE = 4
-MAX_COOL_S = 60.0
+RECORD_SIZE: Final = 4
+MAX_COOL_S: Final = 60.0
 
 
 class Changes:

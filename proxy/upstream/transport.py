@@ -17,16 +17,16 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from proxy.outbox import outbox_of
 from proxy.upstream.parser import ProtocolError, Receiver, ResponseParser
 from proxy.upstream.retry import Failure
 
-READ_BYTES = 65536
-WRITE_HIGH_BYTES = 65536
-WRITE_LOW_BYTES = 16384
-_buffer = memoryview(bytearray(READ_BYTES))
+READ_BYTES: Final = 65536
+WRITE_HIGH_BYTES: Final = 65536
+WRITE_LOW_BYTES: Final = 16384
+_buffer: Final = memoryview(bytearray(READ_BYTES))
 
 _MAX_LAST_READS = 16
 
