@@ -467,6 +467,9 @@ class ClientConnection(Client):
     def check(self, now: float) -> None:
         """Hold the client to the listener's times."""
         limits = self.server.limits
+        if self._body_paused and self.transport is not None and was_reset(self.transport):
+            self.transport.abort()
+            return
         self._check_taking(now, limits.send_idle)
         if self._linger_until:
             if now > self._linger_until and self.transport is not None:
@@ -502,6 +505,15 @@ class ClientConnection(Client):
         if self.is_idle() and self.transport is not None:
             self.outbox.flush()
             self.transport.close()
+
+
+def was_reset(transport: asyncio.Transport) -> bool:
+    """Whether the peer of a connection that is not read from has reset it. The event loop would not hear of it."""
+    sock = transport.get_extra_info("socket")
+    try:
+        return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+    except (AttributeError, OSError):  # no socket, or closed meanwhile
+        return False
 
 
 def _in_kernel(transport: asyncio.Transport) -> int:

@@ -10,12 +10,11 @@ All tunnels of a worker share one receive buffer: what is read is handed on in t
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Callable
 from typing import Protocol
 
-from proxy.downstream import WRITE_HIGH_BYTES, WRITE_LOW_BYTES
+from proxy.downstream import WRITE_HIGH_BYTES, WRITE_LOW_BYTES, was_reset
 
 #: Between here and the sweep after it lies the second in which both sides are gone.
 _CLOSING_S = 0.5
@@ -71,11 +70,9 @@ class _Side(asyncio.BufferedProtocol):
             self.other.transport.resume_reading()
 
     def look(self) -> None:
-        """Who is not read from is not heard to go: ask the kernel."""
-        if self._paused and self.is_open:
-            sock = self.transport.get_extra_info("socket")
-            if sock is not None and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                self.transport.abort()
+        """End what was reset while it was not read from."""
+        if self._paused and self.is_open and was_reset(self.transport):
+            self.transport.abort()
 
     def eof_received(self) -> bool:
         # The transport closes behind what it has still to write, which its peer may never take: told now.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 import pytest
 
+from proxy.exchange import Ending
 from tests.wire.harness import RawUpstream, UpstreamSide, answering, app, edge, raw_upstream
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -100,3 +104,43 @@ async def test_E10_a_remote_stream_that_breaks_is_aborted_and_nothing_is_added()
         upstream.broken.set()
         rest, ending = await client.rest()
         assert (rest.strip(), ending) == (b"", "rst")
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_C05_a_broken_answer_is_logged_and_counted_as_the_upstreams_failure(reset: bool) -> None:
+    reading, writing = os.pipe()
+    breaker_table = {"min_requests": 2, "failures": "100%"}
+    async with breaking(LENGTH, reset=reset) as upstream:
+        config = app(upstream.port, breaker=breaker_table, health={"fails": 100})
+        async with edge(config, access_log_fd=writing) as running:
+            for _ in range(2):
+                client = await running.connect()
+                await client.send(GET)
+                await client.until(b"x" * 40)
+                upstream.broken.set()
+                assert (await client.rest())[1] == "rst"
+                upstream.broken.clear()
+            assert running.worker.breakers()["app"]["state"] == "open"
+            assert running.worker._snapshot is not None
+            metrics = running.worker._snapshot.metrics["*/*"]
+            assert metrics._endings[Ending.UPSTREAM_ABORTED].value == 2
+            assert (await running.ask(GET)).status == 503
+    os.close(writing)
+    with os.fdopen(reading) as log:
+        lines = [json.loads(line) for line in log]
+    assert [(line["status"], line["ending"]) for line in lines] == [
+        (200, "upstream_aborted"),
+        (200, "upstream_aborted"),
+        (503, "refused"),
+    ]
+    assert "in the middle of the answer" in lines[0]["reason"]
+
+
+async def test_C05_g_a_client_that_pipelines_is_answered_no_further() -> None:
+    async with breaking(CHUNK, reset=True) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(GET * 3)
+        await client.until(b"hello")
+        upstream.broken.set()
+        rest, ending = await client.rest()
+        assert (rest.strip(), ending) == (b"", "rst")  # and no answer to the others

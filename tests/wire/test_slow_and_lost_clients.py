@@ -216,3 +216,32 @@ async def test_half_a_head_is_a_408_and_silence_is_closed() -> None:
         await idle.send(GET)
         assert (await idle.answer()).status == 200
         assert await idle.rest() == (b"", "fin")
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_D05_a_client_that_leaves_while_its_upload_waits_frees_the_upstream(chunked: bool) -> None:
+    async def script(side: UpstreamSide) -> None:
+        await side.head()
+        await go.wait()
+        await side.gone()
+
+    go = asyncio.Event()
+    framing = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: 100000000"
+    piece = b"10000\r\n" + b"x" * 65536 + b"\r\n" if chunked else b"x" * 65536
+    async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(b"POST / HTTP/1.1\r\nHost: x\r\n" + framing + b"\r\n\r\n")
+
+        async def pour() -> None:
+            while True:
+                await client.send(piece)
+
+        pouring = asyncio.get_running_loop().create_task(pour())
+        await eventually(lambda: any(relay.connection.writing_paused for relay in running.worker._relays))
+        (connection,) = running.worker._open()
+        await eventually(lambda: connection._body_paused)
+        pouring.cancel()
+        client.reset()
+        await eventually(lambda: not running.worker._relays and not running.worker._open())
+        go.set()
+        await reached(upstream.left)
