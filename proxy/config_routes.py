@@ -35,7 +35,7 @@ Problem = tuple[Loc, str]
 class WebSocket(Table):
     """Requests for WebSocket are tunnelled. Others that ask for another protocol are served without it."""
 
-    idle: Duration = 600.0  # no byte either way: closed
+    idle: Annotated[Duration, Field(gt=0)] = 600.0  # no byte either way: closed
 
 
 class Route(Table):
@@ -52,7 +52,7 @@ class Route(Table):
     policies: PolicySet = PolicySet()
     timeouts: Timeouts | None = None  # None: the upstream's
     retry: Retry | None = None  # None: the upstream's
-    ping: Duration | None = None  # a comment on a stream of events that was quiet for so long; None: never
+    ping: Annotated[Duration, Field(gt=0)] | None = None  # a comment on streams that were quiet for so long; None: never
     websocket: WebSocket | None = None  # None: not tunnelled
 
     @model_validator(mode="after")
@@ -61,6 +61,9 @@ class Route(Table):
             raise ValueError("expected exactly one of `to: UPSTREAM`, `redirect: {to: URL}` and `respond: {status: N}`")
         if self.rewrite is not None and self.to is None:
             raise ValueError("rewrite changes what an upstream receives, but this route has no `to`")
+        for key, value in (("ping", self.ping), ("websocket", self.websocket)):
+            if value is not None and self.to is None:
+                raise ValueError(f"{key} is about what an upstream sends, but this route has no `to`")
         return self
 
     @property

@@ -156,3 +156,29 @@ def test_the_shape_of_errors_follows_the_target_unless_it_is_said() -> None:
         ],
     )
     assert [api_of(route, config.upstreams) for route in config.routes] == ["openai", "openai", "none", "oip", "none"]
+
+
+def test_streams_and_websockets_are_looked_after_where_a_route_says_so() -> None:
+    plain, quiet = proxy_config(
+        upstreams=APP, routes=[{"to": "app"}, {"to": "app", "match": {"path": "/x"}, "ping": "15s", "websocket": {}}]
+    ).routes
+    assert (plain.ping, plain.websocket) == (None, None)
+    assert quiet.websocket is not None
+    assert (quiet.ping, quiet.websocket.idle) == (15.0, 600.0)
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        {"to": "app", "ping": "0s"},
+        {"to": "app", "ping": True},
+        {"to": "app", "websocket": {"idle": "0s"}},
+        {"to": "app", "websocket": True},
+        {"to": "app", "websocket": {"max_message": "1MiB"}},
+        {"respond": {}, "websocket": {}},
+        {"redirect": {"to": "/"}, "ping": "15s"},
+    ],
+)
+def test_a_ping_or_websocket_that_makes_no_sense_is_refused(route: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        proxy_config(routes=[route])

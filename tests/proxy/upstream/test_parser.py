@@ -134,3 +134,56 @@ def test_one_answer_follows_another_however_the_first_was_cut(pieces: list[bytes
         assert not parsed.complete
         _feed(parsed, pieces)
         assert (recorder.body, recorder.ends, parsed.reusable) == (b"ok", [[]], True)
+
+
+class Switching(Recorder):
+    """Remembers a change of protocol."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.switches: list[tuple[list[tuple[bytes, bytes]], bytes]] = []
+
+    def switched(self, head: Head, behind: bytes) -> None:
+        assert head.status == 101
+        self.switches.append((head.headers, behind))
+
+
+SWITCH = (
+    b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nConnection: X-Hop, upgrade\r\n"
+    b"X-Hop: 1\r\nUpgrade: WebSocket\r\nSec-WebSocket-Accept: a\r\nSec-WebSocket-Protocol: b\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 1000])
+def test_a_change_of_protocol_that_was_asked_for_is_told_with_what_came_behind(step: int) -> None:
+    recorder = Switching()
+    parser = ResponseParser()
+    parser.expect(recorder, head_request=False, may_switch=True)
+    data = SWITCH + b"\x81\x05hello"
+    for at in range(0, len(data), step):
+        if recorder.switches:  # the connection is no longer the parser's
+            break
+        parser.feed(memoryview(data[at : at + step]))
+    fields = [(b"Sec-WebSocket-Accept", b"a"), (b"Sec-WebSocket-Protocol", b"b")]
+    ((headers, behind),) = recorder.switches
+    assert headers == fields
+    assert (b"\x81\x05hello").startswith(behind)
+    assert recorder.heads == []
+    assert not parser.reusable
+
+
+@pytest.mark.parametrize("upgrade", [b"", b"Upgrade: h2c\r\n", b"Upgrade: websocket\r\nUpgrade: h2c\r\n"])
+def test_no_change_to_another_protocol(upgrade: bytes) -> None:
+    parser = ResponseParser()
+    parser.expect(Switching(), head_request=False, may_switch=True)
+    with pytest.raises(ProtocolError, match="WebSocket"):
+        parser.feed(memoryview(b"HTTP/1.1 101 Other\r\nConnection: upgrade\r\n" + upgrade + b"\r\n"))
+
+
+def test_a_change_that_is_declined_is_an_answer_like_any() -> None:
+    recorder = Switching()
+    parser = ResponseParser()
+    parser.expect(recorder, head_request=False, may_switch=True)
+    parser.feed(memoryview(b"HTTP/1.1 200 OK\r\nUpgrade: websocket\r\nContent-Length: 2\r\n\r\nok"))
+    assert (recorder.heads, recorder.body, recorder.switches) == ([[200, 2]], b"ok", [])
+    assert parser.reusable
