@@ -52,7 +52,7 @@ class Route(Table):
     policies: PolicySet = PolicySet()
     timeouts: Timeouts | None = None  # None: the upstream's
     retry: Retry | None = None  # None: the upstream's
-    ping: Annotated[Duration, Field(gt=0)] | None = None  # a comment on streams that were quiet for so long; None: never
+    ping: Annotated[Duration, Field(gt=0)] | None = None  # a comment on a stream quiet for so long; None: never
     websocket: WebSocket | None = None  # None: not tunnelled
 
     @model_validator(mode="after")
