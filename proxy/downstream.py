@@ -42,7 +42,9 @@ log = logging.getLogger("headrace.proxy")
 #: Waiting in user space for a slow client before its upstream is paused.
 WRITE_HIGH_BYTES: Final = 65536
 WRITE_LOW_BYTES: Final = 16384
-_READ_BYTES: Final = 65536
+#: What one read may bring, and what of a body may wait to be taken (twice as much pauses the client).
+READ_BYTES: Final = 65536
+_BODY_BYTES: Final = 16384
 #: Heads parsed ahead of their turn, of a client that pipelines.
 MAX_QUEUED: Final = 32
 #: After an answer that ends the connection, what the client still sends is read and dropped up to these bounds, so
@@ -72,6 +74,7 @@ Work = Coroutine[Any, Any, None]
 #: Answers one message (aiohttp's RawRequestMessage or a Refusal) and calls ``answered`` when that is done; returns what
 #: must be awaited for it, if anything.
 Serve = Callable[["ClientConnection", Any, RequestBody], Work | None]
+_buffer: Final = memoryview(bytearray(READ_BYTES))
 _NO_BODY: Final = RequestBody(EMPTY_PAYLOAD)
 
 
@@ -153,7 +156,7 @@ class ClientConnection(Client):
         self._parser: Any = http_parser.HttpRequestParser(
             cast(Any, self),
             loop,
-            _READ_BYTES,
+            _BODY_BYTES,
             max_line_size=limits.line,
             max_headers=limits.num_headers,
             max_field_size=max_field_size,
@@ -333,9 +336,13 @@ class ClientConnection(Client):
         task, watcher = self._task, self.watcher
         self.transport = None
         self._over = True
-        self._parser = None
         self._linger_until = 0.0
         self.server.leave(self)
+        # Each of these knows this connection: cut, so that it leaves nothing to the cycle collector.
+        self._parser = None
+        self.sink = None
+        self._body = _NO_BODY
+        self._queue.clear()
         if watcher is not None:
             self.watcher = None
             watcher.gone()
@@ -356,6 +363,14 @@ class ClientConnection(Client):
         if self._queue:
             self._serve_queued()
 
+    def get_buffer(self, _size_hint: int) -> memoryview:
+        """Where a read goes: one place for all connections, because what is read is taken at once."""
+        return _buffer
+
+    def buffer_updated(self, num_bytes: int) -> None:
+        """A read has come."""
+        self.data_received(bytes(_buffer[:num_bytes]))
+
     def eof_received(self) -> bool:
         """A client that sends no more is taken for gone."""
         return False
@@ -365,7 +380,7 @@ class ClientConnection(Client):
         if self._deaf:
             if self._behind is not None:
                 self._behind += data
-                if len(self._behind) > _READ_BYTES:
+                if len(self._behind) > READ_BYTES:
                     self._read_no_more()
                 return
             self._lingered_bytes += len(data)
@@ -493,7 +508,7 @@ class ClientConnection(Client):
             self._stalled_since = 0.0
             return
         bytes_out = self.sink.bytes_out if self.sink is not None else 0
-        taken = bytes_out - waiting - _in_kernel(transport)
+        taken = bytes_out - waiting - in_kernel(transport)
         if taken > self._taken_bytes or not self._stalled_since:
             self._taken_bytes, self._stalled_since = taken, now
         elif now - self._stalled_since > send_idle_s:
@@ -516,7 +531,7 @@ def was_reset(transport: asyncio.Transport) -> bool:
         return False
 
 
-def _in_kernel(transport: asyncio.Transport) -> int:
+def in_kernel(transport: asyncio.Transport) -> int:
     """Bytes that the kernel still holds for a peer. It takes more only when a third of its buffer, which may be
     megabytes, is free: a slow client would seem to stand still for a minute."""
     sock = transport.get_extra_info("socket")

@@ -141,8 +141,15 @@ class Sink:
         if self._pending:
             data = self._pending + data
             self._pending = b""
-        if (transport := self._client.transport) is not None:
+        transport = self._client.transport
+        if transport is None:
+            return
+        if num_bytes < _JOIN_BYTES:
             self._outbox.post(transport, data)
+        else:
+            # Now: if the client is slow its upstream must be paused before it is read again.
+            self._outbox.flush()
+            transport.write(data)
 
     def flush(self) -> None:
         """Send the head if it still waits for a body."""

@@ -24,6 +24,9 @@ from proxy.upstream.parser import ProtocolError, Receiver, ResponseParser
 from proxy.upstream.retry import Failure
 
 READ_BYTES: Final = 65536
+#: A connection that was idle for so long and is closed under a request was, most likely, closed for being idle. One in
+#: constant use was not, whatever the server meant by it: to repeat what it closes, free of any budget, feeds a storm.
+STALE_S: Final = 0.2
 WRITE_HIGH_BYTES: Final = 65536
 WRITE_LOW_BYTES: Final = 16384
 _buffer: Final = memoryview(bytearray(READ_BYTES))
@@ -51,8 +54,21 @@ class UpstreamConnection:
     uvloop takes whatever has the methods of an asyncio.BufferedProtocol for one.
     """
 
-    __slots__ = ("_exchanger", "_heard", "_on_lost", "_outbox", "_parser", "_reading_paused", "_second", "_writable",
-                 "heard_at", "idle_since", "num_requests", "transport")  # fmt: skip
+    __slots__ = (
+        "_exchanger",
+        "_heard",
+        "_on_lost",
+        "_outbox",
+        "_parser",
+        "_reading_paused",
+        "_second",
+        "_was_idle_s",
+        "_writable",
+        "heard_at",
+        "idle_since",
+        "num_requests",
+        "transport",
+    )  # fmt: skip
 
     def __init__(self, on_lost: Callable[[UpstreamConnection], None] | None = None) -> None:
         """on_lost: told once, when a connection that was made is no more."""
@@ -60,6 +76,7 @@ class UpstreamConnection:
         self.transport: asyncio.Transport | None = None
         self.num_requests = 0
         self.idle_since = 0.0
+        self._was_idle_s = 0.0
         self.heard_at = 0.0
         self._outbox = outbox_of(asyncio.get_running_loop())
         self._exchanger: Exchanger | None = None
@@ -85,6 +102,7 @@ class UpstreamConnection:
         self._exchanger = exchanger
         self._parser.expect(exchanger, head_request=head_request, may_switch=may_switch)
         self._heard = False
+        self._was_idle_s = now - self.idle_since if self.num_requests > 1 else 0.0
         self.heard_at = now
         self._outbox.post(self.transport, data)
 
@@ -210,10 +228,10 @@ class UpstreamConnection:
         how = "was reset" if isinstance(exc, ConnectionError) else "closed"
         if self._heard:
             exchanger.failed(Failure.BROKE_OFF, f"the connection {how} in the middle of the answer")
-        elif self.num_requests > 1:
-            exchanger.failed(Failure.STALE, f"the kept-alive connection {how} before an answer")
         else:
-            exchanger.failed(Failure.BROKE_OFF, f"the connection {how} before an answer")
+            which = "kept-alive connection" if self.num_requests > 1 else "connection"
+            failure = Failure.STALE if self._was_idle_s >= STALE_S else Failure.BROKE_OFF
+            exchanger.failed(failure, f"the {which} {how} before an answer")
 
     def _read_last(self, second: socket.socket, exchanger: Exchanger) -> None:
         """Take what came before the reset that a write ran into. Its end is no clean one."""
