@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol, cast
 
-from proxy.downstream import WRITE_HIGH_BYTES, WRITE_LOW_BYTES, was_reset
+from proxy.downstream import WRITE_HIGH_BYTES, WRITE_LOW_BYTES, in_kernel, was_reset
 
-#: Between here and the sweep after it lies the second in which both sides are gone.
+#: A side that is being closed and takes nothing for so long is ended, within a second by the sweep; one that takes what
+#: is due to it has a little longer.
 _CLOSING_S = 0.5
+_MAX_CLOSING_S = 10.0
 _buffer = memoryview(bytearray(65536))
 
 
@@ -101,6 +103,8 @@ class Tunnel:
         self._idle_s = idle_s
         self._ended = ended
         self._closing_at = 0.0
+        self._taken_at = 0.0  # while closing: when less was due than ever before, and how much
+        self._due_bytes = 0
         self._client = _Side("client", self, *client)
         self._upstream = _Side("upstream", self, *upstream)
         self._client.other, self._upstream.other = self._upstream, self._client
@@ -109,6 +113,9 @@ class Tunnel:
         """Begin, with what either side has sent ahead."""
         for side in (self._client, self._upstream):
             side.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
+            if side.transport.get_extra_info("ssl_object") is not None:
+                # While it is paused uvloop reads on to its high-water mark, and forgets what it read when a FIN comes.
+                cast(Any, side.transport).set_read_buffer_limits(high=1, low=0)
             side.transport.set_protocol(side)
             if side.is_open:
                 side.transport.resume_reading()
@@ -137,16 +144,25 @@ class Tunnel:
     def close(self, reason: str) -> None:
         """Close both sides behind what is still to be written to them."""
         if not self._closing_at:
-            self._closing_at = time.monotonic()
+            self._closing_at = self._taken_at = time.monotonic()
+            self._due_bytes = self._waiting_bytes()
             self.reason = reason
         for side in (self._client, self._upstream):
             if not side.lost:
                 side.transport.close()
 
+    def _waiting_bytes(self) -> int:
+        """What is still due to the two, here and in the kernel."""
+        sides = [side.transport for side in (self._client, self._upstream) if not side.lost]
+        return sum([transport.get_write_buffer_size() + in_kernel(transport) for transport in sides])
+
     def check(self, now: float) -> None:
         """Close what is idle, and end what does not take its last bytes."""
         if self._closing_at:
-            if now - self._closing_at > _CLOSING_S:
+            due_bytes = self._waiting_bytes()
+            if due_bytes < self._due_bytes and now - self._closing_at < _MAX_CLOSING_S:
+                self._due_bytes, self._taken_at = due_bytes, now
+            elif now - self._taken_at > _CLOSING_S:
                 for side in (self._client, self._upstream):
                     if not side.lost:
                         side.transport.abort()

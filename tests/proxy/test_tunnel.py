@@ -20,6 +20,7 @@ class Transport(asyncio.Transport):
         self.written = b""
         self.reading = False
         self.closing = self.aborted = False
+        self.due = 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert (high, low) == (65536, 16384)
@@ -41,6 +42,12 @@ class Transport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.closing
+
+    def get_write_buffer_size(self) -> int:
+        return self.due
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
 
     def close(self) -> None:
         self.closing = True
@@ -141,6 +148,19 @@ def test_a_side_that_takes_nothing_is_ended_within_a_second(joined: Joined) -> N
     joined.tunnel.check(joined.now + 0.6)
     assert joined.client.aborted
     assert joined.upstream.aborted
+
+
+def test_a_side_that_still_takes_what_is_due_to_it_is_given_time_but_not_for_ever(joined: Joined) -> None:
+    joined.client.due = 1000
+    joined.upstream.lose()
+    for tenths in range(1, 103):
+        joined.client.due -= 1
+        joined.tunnel.check(joined.now + tenths / 10)
+        assert not joined.client.aborted
+    for tenths in range(103, 110):
+        joined.client.due -= 1
+        joined.tunnel.check(joined.now + tenths / 10)
+    assert joined.client.aborted
 
 
 @pytest.mark.parametrize("who", ["client", "upstream"])

@@ -260,6 +260,11 @@ class RawClient:
             answer.body, answer.ending = await self.rest()
         return answer
 
+    def taken(self) -> bytes:
+        """What was received and not asked for yet."""
+        found, self._buffer = self._buffer, b""
+        return found
+
     async def exactly(self, size: int) -> bytes:
         """So many bytes."""
         while len(self._buffer) < size:

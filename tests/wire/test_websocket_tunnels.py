@@ -22,6 +22,7 @@ from tests.wire.harness import (
     answering,
     edge,
     eventually,
+    listen,
     raw_upstream,
     reached,
     reload,
@@ -382,3 +383,65 @@ async def test_a_client_that_leaves_while_its_handshake_is_answered_leaves_nothi
         await settled(running)
         assert isinstance(upstream, RawUpstream)
         assert HELLO not in upstream.received
+
+
+LAST = PIECE * 48
+
+
+async def test_F02_over_tls_what_a_client_said_last_arrives_at_a_slow_upstream() -> None:
+    go = asyncio.Event()
+
+    async def slow(side: UpstreamSide) -> None:
+        await go.wait()
+        await side.gone()
+
+    listening = listen()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    async with (
+        raw_upstream(agreeing(slow), listening) as upstream,
+        edge({**chat(upstream.port), "listener": TLS}, materials=MATERIALS) as running,
+        tls_client(running) as client,
+    ):
+        client.writer.write(ASK.replace(b"Host: x", b"Host: a.example") + b"\r\n")
+        await client.reader.readuntil(b"\r\n\r\n")
+        client.writer.write(LAST)
+        client.writer.close()
+        await eventually(lambda: any(r.connection.transport.get_write_buffer_size() for r in running.worker._relays))
+        go.set()
+        await reached(upstream.left)
+        assert upstream.received.removeprefix(upstream.heads[0]) == LAST
+        await settled(running)
+
+
+async def test_F02_a_slow_client_gets_what_the_upstream_said_last() -> None:
+    async def talk(side: UpstreamSide) -> None:
+        await side.send(LAST)
+
+    async with raw_upstream(agreeing(talk)) as upstream, edge(chat(upstream.port)) as running:
+        client, _ = await shake(running, receive_buffer_bytes=4096)
+        got = len(client.taken())
+        while got < len(LAST):
+            data = await client.receive()
+            assert data
+            got += len(data)
+            await asyncio.sleep(0.0005)  # slow, but never still
+        assert await client.rest() == (b"", "fin")
+        await settled(running)
+
+
+async def test_F02_over_tls_what_an_upstream_said_last_arrives_at_a_slow_client() -> None:
+    def play(tls: ssl.SSLSocket) -> None:
+        tls.recv(65536)
+        tls.sendall(AGREE + b"\r\n" + LAST)
+        tls.unwrap()
+
+    async with tls_upstream(server_context(PAIRS["a"]), play) as port:
+        config = chat(port, tls={"ca": "/a.pem"})
+        config["upstreams"]["app"]["servers"] = [f"https://127.0.0.1:{port}"]
+        async with edge(config, materials=MATERIALS) as running:
+            client, _ = await shake(running, receive_buffer_bytes=4096)
+            sweeps: set[float] = set()
+            await eventually(lambda: sweeps.add(running.worker._sweep_due) or len(sweeps) > 5)
+            assert await client.exactly(len(LAST)) == LAST
+            assert await client.rest() == (b"", "fin")
+            await eventually(lambda: not running.worker._relays)
