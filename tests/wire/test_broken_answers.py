@@ -144,3 +144,26 @@ async def test_C05_g_a_client_that_pipelines_is_answered_no_further() -> None:
         upstream.broken.set()
         rest, ending = await client.rest()
         assert (rest.strip(), ending) == (b"", "rst")  # and no answer to the others
+
+
+@pytest.mark.parametrize(
+    "size",
+    [b"5 ", b" 5", b"+5", b"-5", b"0x5", b"", b"5\r", b"1" + b"0" * 16, b"F" * 17, b"5\x00", b"5,5", b"5\n"],
+    ids=repr,
+)
+async def test_A05_C07_a_chunk_that_is_malformed_ends_nothing(size: bytes) -> None:
+    bad = size + (b"" if size.endswith(b"\n") else b"\r\n") + b"hello\r\n0\r\n\r\n"
+
+    async def script(side: UpstreamSide) -> None:
+        await side.request()
+        await side.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")
+        await side._upstream.broken.wait()
+        await side.send(bad)
+        await side.gone()
+
+    async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(GET)
+        await client.until(b"2\r\nok\r\n")
+        upstream.broken.set()
+        assert await client.rest() == (b"", "rst")

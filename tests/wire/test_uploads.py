@@ -205,3 +205,33 @@ async def test_A19_a_compressed_body_passes_encoded() -> None:
         assert (await running.ask(head + body)).status == 200
         assert upstream.received.endswith(body)
         assert b"Content-Encoding: gzip" in upstream.heads[0]
+
+
+SIZES = [b"5 ", b" 5", b"5\t", b"+5", b"-5", b"0x5", b"5h", b"", b";a", b"5\r", b"5_0", b"1" + b"0" * 16, b"F" * 17,
+         b"\xc2\xb5", b"5;a\x00", b"5;a\x07b", b"5\x00", b"5,5"]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES, ids=repr)
+async def test_A05_a_chunk_size_is_hexadecimal_digits_alone(size: bytes) -> None:
+    async def script(side: UpstreamSide) -> None:
+        await side.head()
+        await side.gone()
+
+    async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")
+        await eventually(lambda: b"ok" in upstream.received)
+        await client.send(size + b"\r\nhello\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = await client.answer()
+        assert (answer.status, answer.get("connection")) == (400, "close")
+        assert (await client.rest())[0] == b""
+        await reached(upstream.left)
+        assert upstream.received.removeprefix(upstream.heads[0]) == b"2\r\nok\r\n"
+
+
+@pytest.mark.parametrize("size", [b"5", b"005", b"5;a=b", b'5;a="b;c"', b"5;a"])
+async def test_A05_what_is_a_chunk_size_goes_on_without_its_extension(size: bytes) -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(app(upstream.port)) as running:
+        head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        assert (await running.ask(head + size + b"\r\nhello\r\n00;x\r\n\r\n")).status == 200
+        assert upstream.received.removeprefix(upstream.heads[0]) == b"5\r\nhello\r\n0\r\n\r\n"
