@@ -24,7 +24,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, cast
 
 from aiohttp import http_parser
-from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.http_exceptions import HttpProcessingError, InvalidURLError, LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from proxy.body import BodyBroken, RequestBody
@@ -398,7 +398,9 @@ class ClientConnection(Client):
             parsed, upgraded, behind = parser.feed_data(data)
         except HttpProcessingError as error:
             passed_bytes = error.args[1] if isinstance(error, LineTooLong) else None
-            refusal = explain(error.message, passed_bytes, self.server.limits)
+            # What is said of a URL is the URL.
+            message = "the request target is no path or URL" if isinstance(error, InvalidURLError) else error.message
+            refusal = explain(message, passed_bytes, self.server.limits)
         else:
             if not parsed:
                 if self._busy:

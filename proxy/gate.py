@@ -187,5 +187,5 @@ def _split_authority(value: bytes) -> tuple[str, str] | None:
     found = _HOST.fullmatch(text)
     if found is None or (found[2] and int(found[2]) > 65535):
         return None
-    host = found[1].lower()
-    return (host[:-1] if host.endswith(".") else host), text
+    host = found[1].lower().removesuffix(".")
+    return (host, text) if host.strip(".") else None

@@ -20,5 +20,9 @@ def explain(message: str, passed_bytes: object, limits: ListenerLimits) -> Refus
         return Refusal(Kind.HEADERS_TOO_LARGE, f"there are more than {limits.num_headers} header fields")
     if message == "Received HTTPS traffic on an HTTP port":
         return Refusal(Kind.BAD_REQUEST, "this port speaks plain HTTP; use https on the TLS port")
+    if message.startswith("Pause on PRI"):  # RFC 9113 §3.4
+        return Refusal(Kind.VERSION, "HTTP/2 is not spoken here")
+    if message.startswith("Bad status line"):
+        return Refusal(Kind.BAD_REQUEST, "the request line is not METHOD, TARGET and HTTP version")
     # The first line says what, the rest quotes the client.
     return Refusal(Kind.BAD_REQUEST, message.partition("\n")[0].rstrip(":") or "the request is malformed")

@@ -121,3 +121,13 @@ async def test_A17_what_is_too_long_is_refused_with_the_limit(
         assert (answer.status, answer.get("connection")) == (status, "close")
         assert limit in answer.body
         assert upstream.received == b""
+
+
+@pytest.mark.parametrize(
+    "target", ["https://secret.example:99999/", "*secret", "http://secret\\@a/", "/secret#", "/secret%00"]
+)
+async def test_a_refusal_repeats_nothing_of_what_was_sent(target: str) -> None:
+    async with edge(LOCAL["fixed"]) as running:
+        answer = await running.ask(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert answer.status == 400
+        assert b"secret" not in answer.raw
