@@ -230,6 +230,7 @@ class Forward:
         """Send the body while waiting for the answer, which may come first: then the rest is not sent."""
         assert self._upload is not None
         if self._expects_continue:
+            self._expects_continue = False  # another attempt has no need to say it again
             self._sink.proceed()
         pump = asyncio.get_running_loop().create_task(self._upload.pump(relay))
         try:

@@ -105,6 +105,26 @@ async def test_B05_a_client_does_not_choose_its_bucket() -> None:
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        b"9.9.9.%d\r\nX-Forwarded-For: 198.51.100.7",
+        b"9.9.9.%d, [2001:db8::1]",
+        b"9.9.9.%d, [2001:db8::1]:4711",
+        b"9.9.9.%d, 2001:db8::1",
+        b"9.9.9.%d, 198.51.100.7:4711",
+        b"9.9.9.%d, fe80::1%%eth0",
+        b"9.9.9.%d,",
+        b"9.9.9.%d, , 198.51.100.7",
+        b'9.9.9.%d, "198.51.100.7"',
+    ],
+)
+async def test_B05_whatever_the_last_hop_is_written_as(value: bytes) -> None:
+    limited = [200] * 5 + [429]
+    assert await statuses_with_forwarded_for(["127.0.0.0/8"], value) == limited
+    assert await statuses_with_forwarded_for([], value) == limited
+
+
+@pytest.mark.parametrize(
     "fields",
     [
         b"Accept-Encoding: gzip;q=0.5, br\r\nAccept: a/b\r\nUser-Agent: own\r\n",

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from tests.wire.harness import OK, UpstreamSide, answering, app, edge, eventually, raw_upstream, reached
+from tests.wire.test_reused_connections import refused_port
 
 DENYING = {"access": {"allow": ["10.0.0.0/8"]}}
 
@@ -235,3 +236,54 @@ async def test_A05_what_is_a_chunk_size_goes_on_without_its_extension(size: byte
         head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
         assert (await running.ask(head + size + b"\r\nhello\r\n00;x\r\n\r\n")).status == 200
         assert upstream.received.removeprefix(upstream.heads[0]) == b"5\r\nhello\r\n0\r\n\r\n"
+
+
+EXPECTING = b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-Continue\r\n\r\n"
+
+
+async def test_100_continue_is_not_told_when_nobody_can_be_reached() -> None:
+    async with edge(app(refused_port())) as running:
+        answer = await running.ask(EXPECTING)
+        assert (answer.status, answer.get("connection")) == (502, "close")
+
+
+async def test_100_continue_is_told_once_however_often_it_is_tried() -> None:
+    async def script(side: UpstreamSide) -> None:
+        while await side.head() is not None:
+            if len(side._upstream.heads) == 1:
+                return
+            while not side._upstream.received.endswith(b"body"):
+                await side.receive()
+            await side.send(OK)
+
+    async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(EXPECTING)
+        assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        await eventually(lambda: len(upstream.heads) == 2)
+        await client.send(b"body")
+        answer = await client.answer()
+        assert (answer.status, answer.body) == (200, b"ok")
+
+
+async def test_100_continue_is_not_told_for_a_body_that_is_here_already() -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        for _ in range(2):
+            await client.send(EXPECTING + b"body")
+            assert (await client.answer()).status == 200
+        assert b"expect" not in upstream.received.lower()
+
+
+async def test_100_continue_and_the_refusal_of_a_body_that_grows_too_large() -> None:
+    async with raw_upstream(answering(OK)) as upstream:
+        config = {**app(upstream.port), "routes": [{"to": "app", "policies": {"size_limit": {"body": "10B"}}}]}
+        async with edge(config) as running:
+            client = await running.connect()
+            await client.send(
+                b"PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
+            )
+            assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            await client.send(b"b\r\n01234567890\r\n")
+            answer = await client.answer()
+            assert (answer.status, answer.get("connection")) == (413, "close")
