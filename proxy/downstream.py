@@ -178,6 +178,7 @@ class ClientConnection(Client):
         self._chunked = False
         self._body_paused = False  # a body's reader is full
         self._queue_paused = False  # so is the queue
+        self._line_known = True  # where the next head begins: with ``_first_line`` and what comes next
         self._first_line = b""  # of a head that is not complete yet, and how long that head is
         self._head_bytes = 0
         self._head_began_at = 0.0
@@ -403,19 +404,20 @@ class ClientConnection(Client):
             refusal = explain(message, passed_bytes, self.server.limits)
         else:
             if not parsed:
+                if data and not num_known and not self._busy:
+                    self._hold_half_head(data)
+                    return
+                self._line_known = False
                 if self._busy:
                     self._weigh_chunks(len(data))
-                elif data and not num_known:
-                    self._hold_half_head(data)
                 return
             if upgraded:  # behind a request for another protocol the parser reads nothing more
                 self._deaf = True
                 self._behind = behind
-            first_line = self._first_line
-            if data and not num_known and not self._busy and not _is_canonical(first_line + data):
+            if data and self._line_known and not _is_canonical(self._first_line + data):
                 # llhttp does not tell RTSP from HTTP, nor one space from two, so the line is looked at in the bytes
-                # that came. That of a pipelined request is not known to stand there: it is taken as parsed, and
-                # re-made like any.
+                # that came. Where it is not known to stand, behind a body or in the midst of others, it is taken as
+                # parsed, and re-made like any.
                 refusal = Refusal(Kind.BAD_REQUEST, "the request line is not METHOD, TARGET and HTTP version")
             else:
                 queue.extend(parsed)
@@ -426,6 +428,10 @@ class ClientConnection(Client):
         if refusal is not None:
             self.refuse(refusal)
             return
+        end = data.rfind(b"\r\n\r\n") + 4
+        self._line_known = end > 3 and queue[-1][1] is EMPTY_PAYLOAD
+        if self._line_known and end < len(data) and not self._deaf:
+            self._hold_half_head(data[end:])  # of the next request
         if len(queue) >= MAX_QUEUED:
             self._queue_paused = True
             self._read_no_more()
