@@ -535,7 +535,7 @@ def was_reset(transport: asyncio.Transport) -> bool:
     sock = transport.get_extra_info("socket")
     try:
         return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-    except (AttributeError, OSError):  # no socket, or closed meanwhile
+    except (AttributeError, OSError, ValueError):  # no socket, or closed meanwhile
         return False
 
 
@@ -545,5 +545,5 @@ def in_kernel(transport: asyncio.Transport) -> int:
     sock = transport.get_extra_info("socket")
     try:
         return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-    except (AttributeError, OSError):  # no socket, or closed meanwhile
+    except (AttributeError, OSError, ValueError):  # no socket, or closed meanwhile
         return 0

@@ -243,6 +243,6 @@ def reset(transport: asyncio.Transport) -> None:
 def _reset(transport: asyncio.Transport) -> None:
     peer = transport.get_extra_info("socket")
     if peer is not None:
-        with suppress(OSError):  # closed meanwhile
+        with suppress(OSError, ValueError):  # closed meanwhile
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
     transport.abort()

@@ -68,7 +68,8 @@ class Upload:
         except (BodyBroken, TooLarge) as error:
             relay.refuse_body(*self.refused(error))
         except Exception as error:
-            relay.broke(error)
+            if relay.outcome is None:  # else it is over: who left can be read from no more
+                relay.broke(error)
 
     def refused(self, error: BodyBroken | TooLarge) -> tuple[Ending, Reply]:
         """How an exchange ends whose body cannot be sent."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.exchange import Head
-from proxy.sink import Sink
+from proxy.sink import Sink, reset
 
 
 class Transport(asyncio.Transport):
@@ -173,3 +173,15 @@ def test_a_client_that_is_gone_is_written_nothing() -> None:
     sink.proceed()
     sink.send(Head(200, [], 2), b"ok")
     sink.abort()
+
+
+async def test_a_connection_that_was_closed_meanwhile_is_no_fault() -> None:
+    class Closed:
+        def setsockopt(self, *_: object) -> None:
+            raise ValueError("negative file descriptor")  # which is what uvloop says
+
+    transport = Transport()
+    transport._extra["socket"] = Closed()
+    reset(transport)
+    await asyncio.sleep(0)
+    assert transport.end == "abort"

@@ -163,6 +163,13 @@ class UnwrittenTransport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -245,3 +252,23 @@ async def test_D05_a_client_that_leaves_while_its_upload_waits_frees_the_upstrea
         await eventually(lambda: not running.worker._relays and not running.worker._open())
         go.set()
         await reached(upstream.left)
+
+
+async def test_D07_a_client_that_leaves_with_its_last_bytes_is_no_fault_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def script(side: UpstreamSide) -> None:
+        await side.head()
+        await side.gone()
+
+    async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
+        (listening,) = running.worker._listening.values()
+        lost = listening.edge()
+        lost.connection_made(UnwrittenTransport())
+        lost.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
+        await eventually(lambda: upstream.received.endswith(b"abc"))
+        lost.data_received(b"d")  # which wakes who sends it on
+        lost.connection_lost(None)
+        await reached(upstream.left)
+        await eventually(lambda: not running.worker._relays)
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
