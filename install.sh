@@ -14,6 +14,8 @@ dry_run='' prefix='' purge=''
 . "$root/install/models.sh"
 # shellcheck source=install/try.sh
 . "$root/install/try.sh"
+# shellcheck source=install/compile.sh
+. "$root/install/compile.sh"
 # shellcheck source=install/test.sh
 . "$root/install/test.sh"
 # shellcheck source=install/system.sh
@@ -24,6 +26,7 @@ usage() {
 usage:
   ./install.sh try [--cpu | --gpu]      run Headrace from this checkout, in the foreground; needs no root
   ./install.sh test [--cpu | --gpu]     install what the tests need and run them all; needs no root
+  ./install.sh compile                  compile the request path into build/compiled, for bench/; needs no root
   sudo ./install.sh [options]           install or upgrade the system service
       --prefix DIR    put everything under DIR and touch nothing outside it (root is not needed then)
       --uninstall     remove program and units; configuration, keys and models stay
@@ -54,7 +57,7 @@ step() {
 
 main() {
     local command=system
-    case ${1-} in try | test) command=$1; shift ;; esac
+    case ${1-} in try | test | compile) command=$1; shift ;; esac
     while [ $# -gt 0 ]; do
         case $1 in
             --cpu | --gpu) runtime=${1#--} ;;
@@ -74,7 +77,7 @@ main() {
         esac
         shift
     done
-    if [ "$command" = try ] || [ "$command" = test ]; then
+    if [ "$command" = try ] || [ "$command" = test ] || [ "$command" = compile ]; then
         [ -z "$dry_run$prefix$purge" ] || fail "$command takes only --cpu and --gpu"
     fi
     [ -z "$purge" ] || [ "$command" = uninstall ] || fail "--purge goes with --uninstall only"
@@ -84,6 +87,7 @@ main() {
     case $command in
         try) run_try ;;
         test) run_tests ;;
+        compile) run_compile ;;
         system) install_system ;;
         uninstall) uninstall_system ;;
     esac

@@ -54,6 +54,7 @@ COMPILED = [
     "proxy/upstream/breaker.py",
     "proxy/upstream/parser.py",
     "proxy/upstream/pool.py",
+    "proxy/upstream/prober.py",
     "proxy/upstream/retry.py",
     "proxy/upstream/state.py",
     "proxy/upstream/transport.py",

@@ -20,7 +20,23 @@ from typing import NamedTuple
 
 from bench.processes import HERE, child_of, free_port, server
 
-HEADRACE = [sys.executable, "-P", "-m", "appliance.cli"]
+ROOT = HERE.parent
+COMPILED = ROOT / "build" / "compiled"  # made by `install.sh compile`
+
+
+def is_compiled() -> bool:
+    """Whether there is a compiled copy of these very sources."""
+    return any(COMPILED.glob("proxy/*.so")) and all(
+        (COMPILED / source.relative_to(ROOT)).is_file()
+        and (COMPILED / source.relative_to(ROOT)).read_bytes() == source.read_bytes()
+        for source in ROOT.glob("proxy/**/*.py")
+    )
+
+
+HEADRACE = [
+    *(["env", f"PYTHONPATH={COMPILED}"] if is_compiled() else []),
+    *(sys.executable, "-P", "-m", "appliance.cli"),
+]
 
 
 @dataclass(frozen=True)
@@ -156,8 +172,8 @@ def available(*names: str) -> tuple[dict[str, Peer], list[str]]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of peers that are no Python distributions."""
-    found = {}
+    """The versions of peers that are no Python distributions, and whether our own request path is compiled."""
+    found = {"request path": "compiled" if is_compiled() else "interpreted"}
     for name, program in _programs().items():
         shown = subprocess.run([program, "-v"], capture_output=True, text=True, check=True)
         number = re.search(r"\d+\.\d+\.\d+\S*", shown.stdout + shown.stderr)

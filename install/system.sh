@@ -35,8 +35,9 @@ install_program() {
     # Built from a copy: the build leaves files beside its sources, and stale ones would be packed the next time.
     step rm -rf "$build"
     step mkdir "$build"
-    step cp -R "$root"/{pyproject.toml,README.md,LICENSE,appliance,proxy,engine} "$build"
+    step cp -R "$root"/{pyproject.toml,setup.py,README.md,LICENSE,appliance,proxy,engine} "$build"
     install_packages "$venv" "$extra" --upgrade "${build}[$extra]"
+    compile_program "$build" "$venv"
     step rm -rf "$build"
     step ln -sfn "$venv/bin/headrace" "$command_link"
 }

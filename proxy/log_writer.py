@@ -56,7 +56,8 @@ class LineWriter:
         view = memoryview(data)
         while view:
             try:
-                view = view[os.write(self._descriptor, view[:_PIECE_BYTES]) :]
+                num_written = os.write(self._descriptor, view[:_PIECE_BYTES])
+                view = view[num_written:]
             except OSError:  # the disk is full or the reader is gone
                 for _ in range(bytes(view).count(b"\n")):
                     self._dropped()
