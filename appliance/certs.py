@@ -22,7 +22,7 @@ from appliance.atomic import NewFile, write_atomically
 from appliance.hosts import Host, covers, permitted_subtrees, unique
 
 CA_LIFE = timedelta(days=3650)
-SERVER_LIFE = timedelta(days=397)  # what browsers accept at most
+SERVER_LIFE = timedelta(days=365)  # browsers accept 398, and scanners a year
 RENEW_BEFORE = timedelta(days=30)
 _BACKDATED = timedelta(hours=1)  # for clients whose clocks are behind
 

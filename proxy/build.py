@@ -78,7 +78,7 @@ def build_snapshot(
     addresses: Iterable[str],
     previous: States | None,
     cells: Cells,
-    emit: Callable[[bytes], None],
+    emit: Callable[[bytes], None] | None,
     shared: SharedTable,
 ) -> Snapshot:
     """The snapshot of a configuration. addresses: of the listeners for which there are sockets. Raises BuildError."""
@@ -117,7 +117,7 @@ class _Build:
         materials: Materials,
         states: States,
         cells: Cells,
-        emit: Callable[[bytes], None],
+        emit: Callable[[bytes], None] | None,
         shared: SharedTable,
     ) -> None:
         self._config = config

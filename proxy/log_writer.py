@@ -25,6 +25,11 @@ class LineWriter:
         self._num_bytes = 0
         self._writing: asyncio.Future[None] | None = None
 
+    @property
+    def writes(self) -> bool:
+        """Whether what is emitted goes anywhere."""
+        return self._descriptor is not None
+
     def emit(self, line: bytes) -> None:
         """Take one line without its newline; returns at once."""
         if self._descriptor is None:

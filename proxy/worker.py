@@ -93,7 +93,8 @@ class ProxyWorker:
             await asyncio.sleep(_MEET_POLL_S)
         known = {**self._sockets, **sockets}
         previous = self._snapshot.states if self._snapshot is not None else None
-        snapshot = build_snapshot(config, materials, known, previous, self._cells, self._log.emit, self._shared)
+        emit = self._log.emit if self._log.writes else None
+        snapshot = build_snapshot(config, materials, known, previous, self._cells, emit, self._shared)
         snapshot.sockets.update({address: known[address] for address in snapshot.listeners})
         return snapshot
 

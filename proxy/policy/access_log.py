@@ -50,7 +50,7 @@ Config = config_policies.AccessLog
 
 def build(config: Config, env: PolicyEnv) -> Policy:
     """The policy of one route."""
-    return AccessLog(env.emit) if config.enabled else Policy()
+    return AccessLog(env.emit) if config.enabled and env.emit is not None else Policy()
 
 
 class AccessLog(Policy):

@@ -44,7 +44,8 @@ class States:
 class PolicyEnv:
     """A policy's surroundings, the same for all policies of a route.
 
-    route: the route's name. emit: takes one access-log line without its newline; bounded and never blocking.
+    route: the route's name. emit: takes one access-log line without its newline, bounded and never blocking;
+    None: nobody reads any.
     draw_hex: that many random bytes as hexadecimal digits. shared: what all workers know together. beside: the route's
     whole ``policies:`` table, for policies that behave otherwise beside others.
     """
@@ -54,7 +55,7 @@ class PolicyEnv:
     materials: Materials
     states: States
     cells: Cells
-    emit: Callable[[bytes], None]
+    emit: Callable[[bytes], None] | None
     draw_hex: Callable[[int], str] = token_hex
     shared: SharedTable = field(default_factory=SharedTable.alone)
     beside: Table | None = None
