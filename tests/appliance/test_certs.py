@@ -87,8 +87,8 @@ def test_what_fits_is_kept_byte_for_byte(tmp_path: Path) -> None:
 def test_lives_and_renewals(tmp_path: Path) -> None:
     made = make(tmp_path)
     assert made.expires_at - NOW.replace(microsecond=0) == timedelta(days=365)
-    assert not make(tmp_path, now=NOW + timedelta(days=366)).made_cert
-    renewed = make(tmp_path, now=NOW + timedelta(days=368))
+    assert not make(tmp_path, now=NOW + timedelta(days=334)).made_cert
+    renewed = make(tmp_path, now=NOW + timedelta(days=336))
     assert (renewed.made_ca, renewed.made_cert) == (False, True)
     late = make(tmp_path, now=NOW + timedelta(days=3600))
     assert (late.made_ca, late.made_cert) == (False, True)
