@@ -101,7 +101,8 @@ def main() -> None:
 
     warm_min = min(seconds * WARMUP_SHARE, 120.0) / 60
     warm = [(at, kib) for at, kib in samples.taken if at >= warm_min]
-    line, last = fit(warm), fit(warm[len(warm) // 2 :])
+    line = fit(warm)
+    last = fit(warm[len(warm) // 2 :]) if len(warm) >= 6 else line
     rows: list[Row] = [{"load": name, "ended": c.ended, "failed": c.failed} for name, c in counts.items()]
     rows.append({"load": "reload", "ended": reloads.num_done, "failed": reloads.num_failed})
     Report(

@@ -38,8 +38,17 @@ class Upstream:
     def __init__(self) -> None:
         self.port = free_port()
         self.released = asyncio.Event()
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def close(self) -> None:
+        """End what is open: the edge keeps its connections."""
+        self.released.set()
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 if head.startswith(b"GET /small "):
@@ -62,9 +71,11 @@ async def upstreams() -> AsyncIterator[tuple[Upstream, Upstream]]:
         await asyncio.start_server(a.answer, "127.0.0.1", a.port, backlog=512),
         await asyncio.start_server(b.answer, "127.0.0.1", b.port, backlog=512),
     ):
-        yield a, b
-        a.released.set()
-        b.released.set()
+        try:
+            yield a, b
+        finally:
+            await a.close()
+            await b.close()
 
 
 def configuration(number: int, a: int, b: int, plain_port: int, other_port: int) -> str:
