@@ -23,7 +23,8 @@ from proxy.outbox import outbox_of
 from proxy.upstream.parser import ProtocolError, Receiver, ResponseParser
 from proxy.upstream.retry import Failure
 
-READ_BYTES: Final = 65536
+#: One read takes an answer of 64 KiB and its head; a slow client may have so much waiting, and the high-water mark.
+READ_BYTES: Final = 98304
 #: A connection that was idle for so long and is closed under a request was, most likely, closed for being idle. One in
 #: constant use was not, whatever the server meant by it: to repeat what it closes, free of any budget, feeds a storm.
 STALE_S: Final = 0.2
