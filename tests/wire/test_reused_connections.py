@@ -10,6 +10,9 @@ import pytest
 from proxy import forward
 from tests.wire.harness import OK, UpstreamSide, answering, app, edge, eventually, raw_upstream
 
+#: Tests that put something in the place of what a compiled module holds for good.
+interpreted = pytest.mark.skipif(not str(forward.__file__).endswith(".py"), reason="compiled: nothing can be replaced")
+
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /pay HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"
 
@@ -124,6 +127,7 @@ async def test_D02_a_refused_connection_goes_to_another_server() -> None:
         assert len(upstream.heads) == 6
 
 
+@interpreted
 async def test_D01_a_stale_connection_costs_none_of_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forward, "_draw", lambda: 0.0)  # the first server, as long as it may be asked
 
@@ -198,7 +202,7 @@ async def test_an_upstream_that_fails_too_often_is_spared() -> None:
         assert len(upstream.heads) == 4
 
 
-@pytest.mark.skipif(not str(forward.__file__).endswith(".py"), reason="compiled: nothing can be put in its place")
+@interpreted
 async def test_a_fault_of_ours_while_sending_is_a_500_and_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
