@@ -173,9 +173,7 @@ class Forward:
         upstream = self._upstream
         if len(upstream.servers) == 1:
             return upstream.servers[0]
-        server = upstream.choose(self._x, now, _draw(), self._tried)
-        assert server is not None  # an upstream has a server, and one that is left out beats none
-        return server
+        return upstream.choose(self._x, now, _draw(), self._tried)
 
     def _begin(self, server: Server) -> None:
         self._server = server

@@ -27,6 +27,7 @@ from proxy.metrics import RouteMetrics
 from proxy.relay import End, Relay
 from proxy.route import ESCAPED_SLASH, Route
 from proxy.sink import Sink, http_date
+from proxy.tls import is_misdirected
 
 log = logging.getLogger("headrace.proxy")
 
@@ -136,8 +137,7 @@ class Front:
         """The answer to a request that goes nowhere: meant for another host, to be sent by https, or without a route.
         None: it is served."""
         plan = self.plan
-        tls = plan.config.tls
-        if x.sni is not None and x.sni != x.host and tls is not None and tls.match_host:
+        if is_misdirected(plan.config.tls, x.sni, x.host):
             # RFC 9110 §15.5.20. What was agreed in the handshake was for another name than that which is asked for.
             message = "The TLS connection was made for another host than this request is for; make a new one."
             return refuse(x, Kind.MISDIRECTED, message, api="none")

@@ -27,8 +27,8 @@ from proxy.sink import Sink, http_date
 from proxy.tunnel import Tunnel
 from proxy.upstream.breaker import Permit
 from proxy.upstream.retry import Failure
+from proxy.upstream.retry_after import retry_after_s
 from proxy.upstream.transport import Exchanger, UpstreamConnection
-from proxy.upstream.verdict import retry_after_s
 
 log = logging.getLogger("headrace.proxy")
 

@@ -67,7 +67,7 @@ PURE = [
     "proxy/upstream/pool.py",
     "proxy/upstream/retry.py",
     "proxy/upstream/state.py",
-    "proxy/upstream/verdict.py",
+    "proxy/upstream/retry_after.py",
     "proxy/upstream/window.py",
 ]
 POLICIES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "proxy" / "policy").glob("*.py"))

@@ -30,9 +30,8 @@ READ_BYTES: Final = 98304
 STALE_S: Final = 0.2
 WRITE_HIGH_BYTES: Final = 65536
 WRITE_LOW_BYTES: Final = 16384
+_MAX_LAST_READS: Final = 16
 _buffer: Final = memoryview(bytearray(READ_BYTES))
-
-_MAX_LAST_READS = 16
 
 
 class Exchanger(Receiver):
@@ -55,21 +54,8 @@ class UpstreamConnection:
     uvloop takes whatever has the methods of an asyncio.BufferedProtocol for one.
     """
 
-    __slots__ = (
-        "_exchanger",
-        "_heard",
-        "_on_lost",
-        "_outbox",
-        "_parser",
-        "_reading_paused",
-        "_second",
-        "_was_idle_s",
-        "_writable",
-        "heard_at",
-        "idle_since",
-        "num_requests",
-        "transport",
-    )  # fmt: skip
+    __slots__ = ("_exchanger", "_heard", "_on_lost", "_outbox", "_parser", "_reading_paused", "_second", "_was_idle_s",
+                 "_writable", "heard_at", "idle_since", "num_requests", "transport")  # fmt: skip
 
     def __init__(self, on_lost: Callable[[UpstreamConnection], None] | None = None) -> None:
         """on_lost: told once, when a connection that was made is no more."""

@@ -55,9 +55,9 @@ class Upstream:
     watchers: tuple[Prober | Resolver, ...] = ()
     authorization: bytes | None = None
 
-    def choose(self, x: Exchange, now: float, draw: float, tried: Container[str] = ()) -> Server | None:
-        """The server for the next request, or None: none may take it. draw: a random number in [0, 1). tried: the names
-        of servers that failed it, which are asked again only when there is no other."""
+    def choose(self, x: Exchange, now: float, draw: float, tried: Container[str] = ()) -> Server:
+        """The server for the next request: one that is left out beats none. draw: a random number in [0, 1). tried: the
+        names of servers that failed it, which are asked again only when there is no other."""
         return self.servers[self.pool.choose(x, now, draw, tried).index]
 
 
