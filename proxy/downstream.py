@@ -12,15 +12,10 @@ policies or upstreams; ``watcher`` is whoever must hear that the client is slow 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
-import re
 import socket
-import sys
-import termios
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, cast
 
 from aiohttp import http_parser
@@ -29,9 +24,11 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from proxy.body import BodyBroken, RequestBody
 from proxy.client_address import counted_as
-from proxy.config import ListenerLimits
+from proxy.edge_server import EdgeServer, Work
 from proxy.errors import Kind
 from proxy.gate import Refusal
+from proxy.head_watch import HeadWatch
+from proxy.kernel import in_kernel, was_reset
 from proxy.outbox import outbox_of
 from proxy.parse_errors import explain
 from proxy.sink import Client, Sink, reset
@@ -51,10 +48,6 @@ MAX_QUEUED: Final = 32
 #: that it can read the answer instead of a reset (RFC 9112 §9.6).
 _LINGER_S: Final = 5.0
 _LINGER_BYTES: Final = 64 << 20
-#: Chunk frames and extensions may weigh this many times the payload, plus a constant: one-byte chunks weigh five.
-_CHUNK_OVERHEAD: Final = 8
-_CHUNK_OVERHEAD_BYTES: Final = 65536
-_is_canonical: Final = re.compile(rb"[\r\n]*[^ \r\n]+ [^ \r\n]+ HTTP/[^ \r\n]{3}\r\n").match
 
 
 class Watcher(Protocol):
@@ -70,10 +63,6 @@ class Watcher(Protocol):
         """The connection is lost; nothing may be written to it any more."""
 
 
-Work = Coroutine[Any, Any, None]
-#: Answers one message (aiohttp's RawRequestMessage or a Refusal) and calls ``answered`` when that is done; returns what
-#: must be awaited for it, if anything.
-Serve = Callable[["ClientConnection", Any, RequestBody], Work | None]
 _buffer: Final = memoryview(bytearray(READ_BYTES))
 _NO_BODY: Final = RequestBody(EMPTY_PAYLOAD)
 
@@ -84,61 +73,12 @@ def require_c_parser() -> None:
         raise RuntimeError("aiohttp's C parser is not loaded; reinstall aiohttp with its extension modules")
 
 
-class EdgeServer:
-    """Makes the connections of one listener and knows those that are open. Called by the listening socket."""
-
-    def __init__(
-        self,
-        serve: Serve,
-        limits: ListenerLimits,
-        *,
-        scheme: str,
-        stands_for_many: Callable[[str], bool] = lambda _peer: False,
-    ) -> None:
-        """scheme: "http" or "https". stands_for_many: whether an address is that of a proxy, whose connections carry
-        many clients and are counted against none."""
-        self.loop = asyncio.get_running_loop()
-        self.serve = serve
-        self.limits = limits
-        self.scheme = scheme
-        self.open: set[ClientConnection] = set()
-        self._stands_for_many = stands_for_many
-        self._num_of: dict[str, int] = {}  # open connections of each client
-
-    def __call__(self) -> ClientConnection:
-        """A connection for the listening socket."""
-        return ClientConnection(self, self.loop)
-
-    def enter(self, connection: ClientConnection) -> Refusal | None:
-        """Count a new connection. Returns why it may not stay, if so."""
-        limits, client = self.limits, connection.counted_as
-        self.open.add(connection)
-        self._num_of[client] = num_open = self._num_of.get(client, 0) + 1
-        if len(self.open) > limits.connections:
-            return Refusal(Kind.CAPACITY, f"the listener's limit of {limits.connections} connections is reached")
-        if client and num_open > limits.connections_per_client and not self._stands_for_many(connection.peer):
-            text = f"the limit of {limits.connections_per_client} connections of one client is reached"
-            return Refusal(Kind.IN_FLIGHT, text)
-        return None
-
-    def leave(self, connection: ClientConnection) -> None:
-        """Count a connection that is no more."""
-        if connection not in self.open:
-            return
-        self.open.discard(connection)
-        client = connection.counted_as
-        left = self._num_of[client] - 1
-        if left:
-            self._num_of[client] = left
-        else:
-            del self._num_of[client]
-
-
 class ClientConnection(Client):
     """One client. ``closing``: the answer in progress is the last. ``writing_paused``: it reads slower than it is
     written to."""
 
-    def __init__(self, server: EdgeServer, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: EdgeServer) -> None:
+        loop = asyncio.get_running_loop()
         super().__init__(outbox_of(loop))
         now = time.monotonic()
         self.server = server
@@ -178,13 +118,9 @@ class ClientConnection(Client):
         self._chunked = False
         self._body_paused = False  # a body's reader is full
         self._queue_paused = False  # so is the queue
-        self._line_known = True  # where the next head begins: with ``_first_line`` and what comes next
-        self._first_line = b""  # of a head that is not complete yet, and how long that head is
-        self._head_bytes = 0
-        self._head_began_at = 0.0
+        self._watch = HeadWatch(limits)
         self._heard_at = now
         self._idle_since = now
-        self._raw_bytes = 0
         self._linger_until = 0.0
         self._lingered_bytes = 0
         self._stalled_since = 0.0
@@ -239,7 +175,7 @@ class ClientConnection(Client):
         self._free_slot()
         body = _NO_BODY if payload is EMPTY_PAYLOAD else RequestBody(payload)
         self._body = body
-        self._raw_bytes = 0
+        self._watch.begin_body()
         self._stalled_since = 0.0
         self._chunked = body is not _NO_BODY and bool(message.chunked)
         work = self.server.serve(self, message, body)
@@ -291,7 +227,7 @@ class ClientConnection(Client):
 
     def is_idle(self) -> bool:
         """Between two requests, with no part of the next one received."""
-        return not self._busy and not self._queue and not self._head_began_at
+        return not self._busy and not self._queue and not self._watch.head_began_at
 
     def refuse(self, refusal: Refusal) -> None:
         """Hear the client no further and tell it why: in the answer to the request whose body this breaks, if one is
@@ -392,7 +328,7 @@ class ClientConnection(Client):
         if parser is None:
             return
         self._heard_at = time.monotonic()
-        queue = self._queue
+        queue, watch = self._queue, self._watch
         num_known = len(queue)
         refusal: Refusal | None = None
         try:
@@ -404,58 +340,39 @@ class ClientConnection(Client):
             refusal = explain(message, passed_bytes, self.server.limits)
         else:
             if not parsed:
-                if data and not num_known and not self._busy:
-                    self._hold_half_head(data)
-                    return
-                self._line_known = False
-                if self._busy:
-                    self._weigh_chunks(len(data))
+                self._hear_part(data, num_known)
                 return
             if upgraded:  # behind a request for another protocol the parser reads nothing more
                 self._deaf = True
                 self._behind = behind
-            if data and self._line_known and not _is_canonical(self._first_line + data):
-                # llhttp does not tell RTSP from HTTP, nor one space from two, so the line is looked at in the bytes
-                # that came. Where it is not known to stand, behind a body or in the midst of others, it is taken as
-                # parsed, and re-made like any.
+            if watch.has_bad_line(data):
                 refusal = Refusal(Kind.BAD_REQUEST, "the request line is not METHOD, TARGET and HTTP version")
             else:
                 queue.extend(parsed)
-        if self._head_began_at:
-            self._first_line = b""
-            self._head_bytes = 0
-            self._head_began_at = 0.0
+        watch.head_is_over()
         if refusal is not None:
             self.refuse(refusal)
             return
-        end = data.rfind(b"\r\n\r\n") + 4
-        self._line_known = end > 3 and queue[-1][1] is EMPTY_PAYLOAD
-        if self._line_known and end < len(data) and not self._deaf:
-            self._hold_half_head(data[end:])  # of the next request
+        refusal = watch.behind_heads(data, queue[-1][1] is not EMPTY_PAYLOAD, self._deaf, self._heard_at)
+        if refusal is not None:
+            self.refuse(refusal)
         if len(queue) >= MAX_QUEUED:
             self._queue_paused = True
             self._read_no_more()
         if not self._busy:
             self._serve_queued()
 
-    def _hold_half_head(self, data: bytes) -> None:
-        if not self._head_began_at:
-            self._head_began_at = self._heard_at
-        limits = self.server.limits
-        if b"\n" not in self._first_line.lstrip(b"\r\n"):
-            self._first_line += data
-        self._head_bytes += len(data)
-        limit = limits.line + limits.headers
-        if self._head_bytes > limit:
-            self.refuse(Refusal(Kind.HEADERS_TOO_LARGE, f"the request head exceeds {limit} bytes"))
-
-    def _weigh_chunks(self, num_bytes: int) -> None:
-        self._raw_bytes += num_bytes
-        body = self._body
-        if not self._chunked or self._body_paused or body.complete:
-            return
-        if self._raw_bytes > (1 + _CHUNK_OVERHEAD) * body.received_bytes + _CHUNK_OVERHEAD_BYTES:
-            self.refuse(Refusal(Kind.BAD_REQUEST, f"chunk frames exceed {_CHUNK_OVERHEAD} times their payload"))
+    def _hear_part(self, data: bytes, num_known: int) -> None:
+        """Take note of bytes that completed no head."""
+        refusal: Refusal | None = None
+        if data and not num_known and not self._busy:
+            refusal = self._watch.part_of_head(data, self._heard_at)
+        else:
+            self._watch.no_head()
+            if self._busy and self._chunked and not self._body_paused:
+                refusal = self._watch.part_of_chunks(len(data), self._body)
+        if refusal is not None:
+            self.refuse(refusal)
 
     # What aiohttp's body readers call
 
@@ -502,8 +419,8 @@ class ClientConnection(Client):
             if waiting_since and now - max(waiting_since, self._heard_at) > limits.body_idle:
                 text = f"no byte of the request body came for {limits.body_idle:g} s"
                 self.refuse(Refusal(Kind.REQUEST_TIMEOUT, text))
-        elif self._head_began_at:
-            if now - self._head_began_at > limits.head and not self._deaf:
+        elif self._watch.head_began_at:
+            if now - self._watch.head_began_at > limits.head and not self._deaf:
                 text = f"the request head was not complete after {limits.head:g} s"
                 self.refuse(Refusal(Kind.REQUEST_TIMEOUT, text))
         elif now - self._idle_since > (limits.keep_alive if self._served else limits.head):
@@ -528,22 +445,3 @@ class ClientConnection(Client):
         if self.is_idle() and self.transport is not None:
             self.outbox.flush()
             self.transport.close()
-
-
-def was_reset(transport: asyncio.Transport) -> bool:
-    """Whether the peer of a connection that is not read from has reset it. The event loop would not hear of it."""
-    sock = transport.get_extra_info("socket")
-    try:
-        return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-    except (AttributeError, OSError, ValueError):  # no socket, or closed meanwhile
-        return False
-
-
-def in_kernel(transport: asyncio.Transport) -> int:
-    """Bytes that the kernel still holds for a peer. It takes more only when a third of its buffer, which may be
-    megabytes, is free: a slow client would seem to stand still for a minute."""
-    sock = transport.get_extra_info("socket")
-    try:
-        return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-    except (AttributeError, OSError, ValueError):  # no socket, or closed meanwhile
-        return 0

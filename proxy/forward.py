@@ -19,7 +19,8 @@ from typing import Final
 
 from proxy.body import BodyBroken, RequestBody
 from proxy.config import Timeouts
-from proxy.downstream import ClientConnection, Work
+from proxy.downstream import ClientConnection
+from proxy.edge_server import Work
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Reply
 from proxy.headers import join_head, upstream_request_headers

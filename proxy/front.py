@@ -19,7 +19,8 @@ from proxy import gate
 from proxy.body import RequestBody
 from proxy.build import ListenerPlan, Snapshot
 from proxy.chain import Chain
-from proxy.downstream import ClientConnection, Work
+from proxy.downstream import ClientConnection
+from proxy.edge_server import Work
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
 from proxy.forward import Forward

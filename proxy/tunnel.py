@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-from proxy.downstream import WRITE_HIGH_BYTES, WRITE_LOW_BYTES, in_kernel, was_reset
+from proxy.downstream import WRITE_HIGH_BYTES, WRITE_LOW_BYTES
+from proxy.kernel import in_kernel, was_reset
 
 #: A side that is being closed and takes nothing for so long is ended, within a second by the sweep; one that takes what
 #: is due to it has a little longer.

@@ -11,7 +11,7 @@ import asyncio
 import gc
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,7 +19,8 @@ from proxy.build import BuildError, ListenerPlan, Snapshot, build_snapshot
 from proxy.cells import Cells
 from proxy.config import Materials
 from proxy.config_routes import ENGINE, ProxyConfig
-from proxy.downstream import ClientConnection, EdgeServer, require_c_parser
+from proxy.downstream import ClientConnection, require_c_parser
+from proxy.edge_server import EdgeServer
 from proxy.front import Front
 from proxy.log_writer import LineWriter
 from proxy.metrics import WorkerMetrics
@@ -160,10 +161,11 @@ class ProxyWorker:
         loop = asyncio.get_running_loop()
         # A duplicate: closing a server must not close the socket, which the next one may go on accepting from.
         sock = self._sockets[address].dup()
+        make = cast(Callable[[], asyncio.BaseProtocol], lambda: ClientConnection(edge))
         if sock.family == socket.AF_UNIX:
-            server = await loop.create_unix_server(cast(Any, edge), sock=sock, backlog=_BACKLOG, **tls)
+            server = await loop.create_unix_server(make, sock=sock, backlog=_BACKLOG, **tls)
         else:
-            server = await loop.create_server(cast(Any, edge), sock=sock, backlog=_BACKLOG, **tls)
+            server = await loop.create_server(make, sock=sock, backlog=_BACKLOG, **tls)
         self._listening[address] = _Listening(front, edge, server, context)
         if current is not None:
             current.server.close()

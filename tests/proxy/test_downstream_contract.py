@@ -17,7 +17,8 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from proxy import downstream
-from proxy.downstream import MAX_QUEUED, ClientConnection, EdgeServer, require_c_parser
+from proxy.downstream import MAX_QUEUED, ClientConnection, require_c_parser
+from proxy.edge_server import EdgeServer
 from tests.proxy.make import proxy_config
 
 HEAD = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -62,7 +63,7 @@ async def make(served: list[Any] | None = None) -> ClientConnection:
         if served is not None:
             served.append((message, body))
 
-    connection = EdgeServer(serve, limits, scheme="http")()
+    connection = ClientConnection(EdgeServer(serve, limits, scheme="http"))
     connection.connection_made(Transport())
     return connection
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from proxy.downstream import WRITE_HIGH_BYTES
+from proxy.downstream import WRITE_HIGH_BYTES, ClientConnection
 from proxy.upstream.transport import READ_BYTES
 from tests.wire.harness import OK, UpstreamSide, answering, app, edge, eventually, raw_upstream, reached
 
@@ -181,7 +181,7 @@ async def test_D07_a_client_that_leaves_before_its_request_is_begun_gives_its_pl
         route = {"to": "app", "policies": {"in_flight": {"max": 1}}}
         async with edge({**app(upstream.port), "routes": [route]}) as running:
             (listening,) = running.worker._listening.values()
-            lost = listening.edge()
+            lost = ClientConnection(listening.edge)
             lost.connection_made(UnwrittenTransport())
             lost.data_received(GET)
             for _ in range(turns):
@@ -265,7 +265,7 @@ async def test_D07_a_client_that_leaves_with_its_last_bytes_is_no_fault_of_ours(
 
     async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
         (listening,) = running.worker._listening.values()
-        lost = listening.edge()
+        lost = ClientConnection(listening.edge)
         lost.connection_made(UnwrittenTransport())
         lost.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
         await eventually(lambda: upstream.received.endswith(b"abc"))
