@@ -56,6 +56,7 @@ COMPILED = [
     "proxy/upstream/balance.py",
     "proxy/upstream/breaker.py",
     "proxy/upstream/parser.py",
+    "proxy/upstream/permit.py",
     "proxy/upstream/pool.py",
     "proxy/upstream/prober.py",
     "proxy/upstream/retry.py",

@@ -29,8 +29,9 @@ from proxy.rewrite import request_target
 from proxy.route import Route
 from proxy.sink import Sink
 from proxy.upload import TooLarge, Upload
-from proxy.upstream import breaker, retry
+from proxy.upstream import retry
 from proxy.upstream.connections import ConnectFailed, Server, ServerFull
+from proxy.upstream.permit import Refused
 from proxy.upstream.retry import Failure
 from proxy.upstream.transport import UpstreamConnection
 from proxy.upstream.upstream import ENGINE_RETRY_AFTER_S, Upstream
@@ -91,7 +92,7 @@ class Forward:
             self._done(self._engine_down(upstream.engine.down))
             return None
         permit = upstream.breaker.admit(now)
-        if isinstance(permit, breaker.Refused):
+        if isinstance(permit, Refused):
             self._done(self._breaker_open(permit))
             return None
         self._permit = permit
@@ -284,7 +285,7 @@ class Forward:
         message = f"The inference engine is not serving; try again in {ENGINE_RETRY_AFTER_S:g} s."
         return refuse(self._x, Kind.ENGINE_DOWN, message, retry_after_s=ENGINE_RETRY_AFTER_S)
 
-    def _breaker_open(self, refused: breaker.Refused) -> End:
+    def _breaker_open(self, refused: Refused) -> End:
         message = f"The upstream {self._upstream.name} has failed too often and is spared for a while. Try again later."
         reply = refuse(self._x, Kind.BREAKER_OPEN, message, retry_after_s=refused.retry_after_s)
         return End(Ending.REFUSED, reply.status, "breaker open", reply)

@@ -25,7 +25,7 @@ from proxy.exchange import Ending, Exchange, Head, Reply
 from proxy.route import Route
 from proxy.sink import Sink, http_date
 from proxy.tunnel import Tunnel
-from proxy.upstream.breaker import Permit
+from proxy.upstream.permit import Permit
 from proxy.upstream.retry import Failure
 from proxy.upstream.retry_after import retry_after_s
 from proxy.upstream.transport import Exchanger, UpstreamConnection

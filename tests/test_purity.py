@@ -68,6 +68,9 @@ PURE = [
     "proxy/upstream/retry.py",
     "proxy/upstream/state.py",
     "proxy/upstream/retry_after.py",
+    "proxy/upstream/permit.py",
+    "proxy/upstream/breaker_report.py",
+    "proxy/head_watch.py",
     "proxy/upstream/window.py",
 ]
 POLICIES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "proxy" / "policy").glob("*.py"))

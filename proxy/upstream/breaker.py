@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, TypeVar
 
 from proxy.config import Breaker as BreakerConfig
 from proxy.shared.columns import Columns, LocalColumns
 from proxy.shared.record import LocalRecord, Record
+from proxy.upstream.breaker_report import Change, View
 from proxy.upstream.breaker_table import (
     PROBE_FAILURES,
     PROBE_SHARE,
@@ -22,9 +23,9 @@ from proxy.upstream.breaker_table import (
     TRANSITIONS,
     Event,
     State,
-    Sums,
     judge,
 )
+from proxy.upstream.permit import Permit, Probe, Refused
 from proxy.upstream.window import ROW_SIZE, Window
 
 HALF_OPEN_RETRY_S: Final = 1.0  # when to come back while a probe is under way
@@ -62,103 +63,9 @@ _ORDERS: Final[dict[Order, Event]] = {
 }
 _BY_ORDER: Final = tuple(_ORDERS.values())
 
-
 _HALF_OPEN: Final = State.HALF_OPEN
 _OPEN: Final = State.OPEN
 _DEGRADED: Final = State.DEGRADED
-
-
-class Refused(NamedTuple):
-    """The breaker does not let this request through; come back after ``retry_after_s`` seconds."""
-
-    retry_after_s: float
-
-
-class Change(NamedTuple):
-    """A transition, for the log, the metrics and whoever else wants to know. sums: of the window before it. open_s: for
-    how long it will refuse; inf: until another order."""
-
-    event: Event
-    before: State
-    after: State
-    sums: Sums
-    open_s: float
-
-
-class View(NamedTuple):
-    """The breaker at one moment, for people. since_s: for how long; inf: since it began. num_ended, num_failed: in the
-    window, or when it last tripped. next_probe_s: when a probe may go; inf: never by itself; None: everything goes."""
-
-    state: State
-    since_s: float
-    cause: Event | None
-    forced: bool
-    sums: Sums
-    num_ended: int
-    num_failed: int
-    probes_given: int
-    probes_held: int
-    probes_good: int
-    probes_bad: int
-    next_probe_s: float | None
-
-
-class Permit:
-    """A request's pass while the breaker serves. ``settle`` exactly once: all requests of a generation share it."""
-
-    __slots__ = ("_breaker", "generation")
-
-    def __init__(self, breaker: Breaker, generation: float) -> None:
-        self._breaker = breaker
-        self.generation = generation
-
-    @property
-    def probe(self) -> bool:
-        """Whether it is one of the few that half-open gives."""
-        return False
-
-    def answered(self, now: float, first_byte_s: float = 0.0) -> None:
-        """The first byte of the answer is there, after ``first_byte_s`` (0.0: not known). How it ends is still open."""
-        if first_byte_s:
-            self._breaker.first_byte(self.generation, first_byte_s, now)
-
-    def settle(self, ok: bool | None, now: float, refused: bool = False, retry_after_s: float = 0.0) -> None:
-        """The request has ended: True good, False the upstream failed, None neither. refused: the upstream takes no
-        more now (429: ok is None; 503: False). retry_after_s: when it wants to be asked again.
-
-        None and not refused counts as nothing at all: the client left, or it was never sent.
-        """
-        if ok and not refused:
-            self._breaker.good(self.generation, now)
-        elif refused or ok is not None:
-            self._breaker.harm(self.generation, ok is False, refused, retry_after_s, now)
-
-
-class Probe(Permit):
-    """A request's pass while the breaker is half-open. A second ``settle`` does nothing."""
-
-    __slots__ = ("_holds_place", "_settled")
-
-    def __init__(self, breaker: Breaker, generation: float) -> None:
-        super().__init__(breaker, generation)
-        self._holds_place = True
-        self._settled = False
-
-    @property
-    def probe(self) -> bool:
-        return True
-
-    def answered(self, now: float, first_byte_s: float = 0.0) -> None:
-        """Its place goes to the next one."""
-        if self._holds_place and not self._settled:
-            self._holds_place = False
-            self._breaker.probe_answered(self.generation, now)
-
-    def settle(self, ok: bool | None, now: float, refused: bool = False, retry_after_s: float = 0.0) -> None:
-        """As of any permit; a refusal (429) gives the probe back, as if it had not been given."""
-        if not self._settled:
-            self._settled = True
-            self._breaker.probe_ended(self.generation, self._holds_place, ok, retry_after_s, now)
 
 
 def _ignore(_change: Change) -> None:
@@ -257,8 +164,7 @@ class Breaker:
             self._look()
         if generation == self._window.generation:
             self._window.answered(first_byte_s, now)
-            slow = self._slow
-            if first_byte_s > slow and self._state is not _DEGRADED:
+            if first_byte_s > self._slow and self._state is not _DEGRADED:
                 self._judge(False, now)
 
     def probe_answered(self, generation: float, now: float) -> None:

@@ -17,7 +17,8 @@ from proxy.config import Breaker as BreakerConfig
 from proxy.config_routes import ENGINE, ProxyConfig
 from proxy.policy import States
 from proxy.shared.table import SharedTable
-from proxy.upstream.breaker import RECORD_SIZE, Breaker, Change, Order
+from proxy.upstream.breaker import RECORD_SIZE, Breaker, Order
+from proxy.upstream.breaker_report import Change
 from proxy.upstream.breaker_table import SERVING, Event, State
 from proxy.upstream.window import ROW_SIZE
 

@@ -12,8 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from proxy.config import Breaker as BreakerConfig
 from proxy.shared.columns import LocalColumns, Row
 from proxy.shared.record import LocalRecord
-from proxy.upstream.breaker import RECORD_SIZE, Breaker, Change, Permit, Probe, Refused
+from proxy.upstream.breaker import RECORD_SIZE, Breaker
+from proxy.upstream.breaker_report import Change
 from proxy.upstream.breaker_table import PROBE_SHARE, SERVING, TRANSITIONS, Event, State
+from proxy.upstream.permit import Permit, Probe, Refused
 from proxy.upstream.window import ROW_SIZE
 
 CONFIG = BreakerConfig.model_validate(

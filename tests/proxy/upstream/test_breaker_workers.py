@@ -13,8 +13,9 @@ import pytest
 from proxy.config import Breaker as BreakerConfig
 from proxy.shared.owner import SharedTableOwner
 from proxy.shared.table import SharedTable
-from proxy.upstream.breaker import RECORD_SIZE, Breaker, Probe, Refused
+from proxy.upstream.breaker import RECORD_SIZE, Breaker
 from proxy.upstream.breaker_table import State
+from proxy.upstream.permit import Probe, Refused
 from proxy.upstream.window import ROW_SIZE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,7 +25,7 @@ CONFIG = BreakerConfig.model_validate({"min_requests": 100, "open": "10s", "max_
 #: Fails until it is open; arrives 300 times after the open time, and holds what it was given.
 WORKER = """
 import os, sys
-from proxy.upstream.breaker import Probe
+from proxy.upstream.permit import Probe
 from tests.proxy.upstream.test_breaker_workers import attached
 breaker, table = attached(int(sys.argv[1]), int(sys.argv[2]), os.getpid())
 print("here", flush=True)

@@ -14,9 +14,11 @@ from proxy.cells import Cells
 from proxy.config import Breaker as BreakerConfig
 from proxy.policy import States
 from proxy.shared.table import SharedTable
-from proxy.upstream.breaker import Breaker, Change, Permit, Refused
+from proxy.upstream.breaker import Breaker
+from proxy.upstream.breaker_report import Change
 from proxy.upstream.breaker_table import Event, State, Sums
 from proxy.upstream.breakers import ENGINE_BREAKER, apply_tables, build_breaker, give_order, show, spell_change, watch
+from proxy.upstream.permit import Permit, Refused
 from tests.proxy.make import proxy_config
 
 CONFIG = BreakerConfig.model_validate({"min_requests": 2, "open": "10s"})
