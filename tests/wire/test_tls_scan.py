@@ -17,7 +17,7 @@ from tests.wire.certificates import certificate
 from tests.wire.harness import OK, WAIT_S, answering, app, edge, raw_upstream
 from tests.wire.tls import CLOSE, materials
 
-#: sslyze brings an OpenSSL and a pydantic of its own: give it a virtual environment, and its program here.
+#: sslyze brings an OpenSSL and a pydantic of its own; `install.sh test` gives it an environment and names it here.
 SSLYZE = os.environ.get("SSLYZE") or shutil.which("sslyze")
 PAIR = certificate("localhost", "a.example")
 LISTENER = {"tls": {"certificates": [{"cert": "/a.pem", "key": "/a.key"}]}}
@@ -34,7 +34,7 @@ async def output_of(*command: str | Path, stdin: bytes = b"", limit_s: float = W
     return output.decode()
 
 
-@pytest.mark.skipif(SSLYZE is None, reason="needs sslyze: `pip install sslyze` elsewhere, and its program in $SSLYZE")
+@pytest.mark.skipif(SSLYZE is None, reason="needs sslyze, as `install.sh test` installs it, in $SSLYZE")
 async def test_sslyze_finds_mozillas_intermediate_configuration(tmp_path: Path) -> None:
     # It judges the certificate, too: by a chain that is verified strictly, for no longer than a year.
     made = certs.ensure_local(tmp_path, [parse_host("localhost")], datetime.now(UTC))

@@ -162,7 +162,6 @@ def test_who_holds_a_lock_is_waited_for(owner: SharedTableOwner) -> None:
 # Killed between any two stores.
 
 SHARED = str(Path(limit_module.__file__).parent)
-pure_python = pytest.mark.skipif(not limit_module.__file__.endswith(".py"), reason="compiled code cannot be stopped")
 
 
 STORE_SUBSCR = opcode.opmap["STORE_SUBSCR"]
@@ -208,7 +207,6 @@ def tables(owner: SharedTableOwner) -> tuple[SharedTable, SharedTable]:
     return two_workers(owner)
 
 
-@pure_python
 def test_killed_in_a_decision_the_others_keep_what_was_used(tables: tuple[SharedTable, SharedTable]) -> None:
     ours, theirs = tables
     limit, other = ours.limit("l", TERMS), theirs.limit("l", TERMS)
@@ -225,7 +223,6 @@ def test_killed_in_a_decision_the_others_keep_what_was_used(tables: tuple[Shared
     assert killed_at_every_store(lambda: other.decide("k", 1000.0), check) >= 1
 
 
-@pure_python
 def test_killed_while_a_new_key_takes_the_slot_of_an_old_one(owner: SharedTableOwner) -> None:
     owner = SharedTableOwner(SMALL._replace(keys=1))
     ours, theirs = two_workers(owner)
@@ -246,7 +243,6 @@ def test_killed_while_a_new_key_takes_the_slot_of_an_old_one(owner: SharedTableO
     owner.close()
 
 
-@pure_python
 def test_killed_while_several_limits_are_counted(tables: tuple[SharedTable, SharedTable]) -> None:
     ours, theirs = tables
     names = ("l", "m", "n")
@@ -264,7 +260,6 @@ def test_killed_while_several_limits_are_counted(tables: tuple[SharedTable, Shar
     assert killed_at_every_store(lambda: decide_together([(limit, "k") for limit in others], 1000.0), check) >= 3
 
 
-@pure_python
 def test_H04_killed_while_the_terms_change(tables: tuple[SharedTable, SharedTable]) -> None:
     ours, theirs = tables
     limit = ours.limit("l", Terms(60, 60.0, 100))
@@ -286,7 +281,6 @@ def test_H04_killed_while_the_terms_change(tables: tuple[SharedTable, SharedTabl
     assert lowered.used("k", 1010.0) == pytest.approx(70.0)
 
 
-@pure_python
 def test_killed_in_a_records_change(tables: tuple[SharedTable, SharedTable]) -> None:
     ours, theirs = tables
     record, other = ours.record("r", 6), theirs.record("r", 6)
@@ -304,7 +298,6 @@ def test_killed_in_a_records_change(tables: tuple[SharedTable, SharedTable]) -> 
     assert killed_at_every_store(change, check) >= 2
 
 
-@pure_python
 def test_killed_with_a_permit_half_taken(owner: SharedTableOwner, tables: tuple[SharedTable, SharedTable]) -> None:
     ours, theirs = tables
     permits, other = ours.permits("p"), theirs.permits("p")
@@ -322,7 +315,6 @@ def test_killed_with_a_permit_half_taken(owner: SharedTableOwner, tables: tuple[
         assert killed_at_every_store(lambda key=key: other.take(key, 9), check) >= 1
 
 
-@pure_python
 def test_killed_while_a_place_changes_its_name(
     owner: SharedTableOwner, tables: tuple[SharedTable, SharedTable]
 ) -> None:
