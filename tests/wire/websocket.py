@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,6 +18,8 @@ AGREE = (
     b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"
 )
 Talk = Callable[[UpstreamSide], Awaitable[None]]
+
+PIECE = os.urandom(65536)
 
 
 def frame(opcode: int, payload: bytes, *, masked: bool = False, final: bool = True) -> bytes:
