@@ -9,31 +9,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Final
 from weakref import WeakKeyDictionary
 
 log = logging.getLogger("headrace.proxy")
+
+#: So much is held back in all: beyond it what waits goes out at once, so that a slow client's transport says that it is
+#: slow before its upstream is read again.
+HELD_BYTES: Final = 65536
 
 _outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Outbox] = WeakKeyDictionary()
 
 
 class Outbox:
-    """The writes that wait in one event loop; bounded by what its transports may read in one turn."""
+    """The writes that wait in one event loop; bounded by HELD_BYTES and one piece more."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_num_bytes", "_waiting")
 
     def __init__(self) -> None:
+        self._num_bytes = 0
         self._waiting: list[tuple[asyncio.Transport, bytes]] = []
 
     def post(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Write ``data`` at the end of this turn."""
+        """Write ``data`` at the end of this turn, or now if too much waits already."""
         waiting = self._waiting
         if not waiting:
             asyncio.get_running_loop().call_soon(self.flush)
         waiting.append((transport, data))
+        self._num_bytes += len(data)
+        if self._num_bytes > HELD_BYTES:
+            self.flush()
 
     def flush(self) -> None:
         """Write now what waits."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._num_bytes = self._waiting, [], 0
         for transport, data in waiting:
             try:
                 transport.write(data)

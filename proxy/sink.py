@@ -133,23 +133,19 @@ class Sink:
         self.bytes_out += num_bytes
         if framing == _LENGTH:
             self._left -= num_bytes
-        elif framing == _CHUNKED:
-            if num_bytes >= _JOIN_BYTES:
+        if num_bytes >= _JOIN_BYTES:
+            if framing == _CHUNKED:
                 self._write(b"%x\r\n" % num_bytes, data, b"\r\n")
-                return
+            else:
+                self._write(data)
+            return
+        if framing == _CHUNKED:
             data = b"%x\r\n%b\r\n" % (num_bytes, data)
         if self._pending:
             data = self._pending + data
             self._pending = b""
-        transport = self._client.transport
-        if transport is None:
-            return
-        if num_bytes < _JOIN_BYTES:
+        if (transport := self._client.transport) is not None:
             self._outbox.post(transport, data)
-        else:
-            # Now: if the client is slow its upstream must be paused before it is read again.
-            self._outbox.flush()
-            transport.write(data)
 
     def flush(self) -> None:
         """Send the head if it still waits for a body."""
