@@ -36,6 +36,9 @@ class Sequence(Job):
     sampler: Sampler
     text: TextStream
     end_ids: Set[int]  # tokens that end an answer and are not part of it
+    key: str = ""  # whose share of the device it uses: the API key's id; "" for all that have none
+    priority: int = 1  # 0 high, 1 normal, 2 low; of one key's sequences the most urgent comes first
+    deadline_at: float | None = None  # monotonic seconds; an answer that is not whole by then is of no use
     parked: bool = False  # set by the loop: its reader is slow, so produce nothing for now
     slot: int | None = None
     num_cached: int = 0  # tokens whose keys and values are in the slot
