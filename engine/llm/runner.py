@@ -109,8 +109,8 @@ class LanguageLane:
 
     def _choose(self, sequence: Sequence, logits: RowLogits, deliveries: list[Delivery]) -> None:
         try:
-            token = sequence.sampler.pick(logits)
-            progress = sequence.take(token, self._token_bytes(token))
+            choice = sequence.sampler.pick(logits)
+            progress = sequence.take(choice, self._token_bytes(choice.token))
         except Exception as error:  # this row's fault alone: the rest of the step stands
             _log.exception("%s: choosing a token failed", self.name, exc_info=not isinstance(error, BadLogitsError))
             self._end(sequence)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,14 @@ class Sampling:
     top_p: float = 1.0
 
 
+class Choice(NamedTuple):
+    """A chosen token and, where they were asked for, what the model itself thought of it and of the best ones."""
+
+    token: int
+    logprob: float | None = None  # natural logarithm
+    top: tuple[tuple[int, float], ...] = ()  # ids and log probabilities, the most likely first
+
+
 class Sampler:
     """Chooses one sequence's tokens. draw: uniform numbers in [0, 1), one per token."""
 
@@ -55,15 +63,15 @@ class Sampler:
         self._greedy = sampling.temperature < GREEDY_BELOW
         self._draw = draw
 
-    def pick(self, row: Row) -> int:
-        """The id of the next token. Raises BadLogitsError."""
+    def pick(self, row: Row) -> Choice:
+        """The next token; to be called once for each that is emitted, in order. Raises BadLogitsError."""
         if not (math.isfinite(row.logsumexp) and math.isfinite(row.logits[0])):
             raise BadLogitsError("the model gave no finite probabilities for the next token")
         if self._greedy:
-            return int(row.ids[0])
+            return Choice(int(row.ids[0]))
         point = self._draw()
         chosen = _among_candidates(row, self._sampling, point)
-        return _among_all(row, self._sampling, point) if chosen is None else chosen
+        return Choice(_among_all(row, self._sampling, point) if chosen is None else chosen)
 
 
 def _among_candidates(row: Row, sampling: Sampling, point: float) -> int | None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from engine.job import Job
 from engine.llm.detokenize import TextStream
-from engine.llm.sampler import Sampler
+from engine.llm.sampler import Choice, Sampler
 
 
 class Progress(NamedTuple):
@@ -25,6 +25,7 @@ class Progress(NamedTuple):
 
     text: str
     finish_reason: str | None = None  # "stop" or "length"
+    logprobs: tuple[Choice, ...] = ()  # of the tokens whose text this is, if they were asked for
 
 
 @dataclass(eq=False, kw_only=True)
@@ -67,10 +68,10 @@ class Sequence(Job):
         """Tokens that the model must still read before it can choose the next."""
         return len(self.tokens) - self.num_cached
 
-    def take(self, token: int, token_bytes: bytes) -> Progress | None:
+    def take(self, choice: Choice, token_bytes: bytes) -> Progress | None:
         """Add a chosen token. None: there is nothing to say yet."""
-        self.tokens.append(token)
-        if token in self.end_ids:
+        self.tokens.append(choice.token)
+        if choice.token in self.end_ids:
             return Progress(self.text.finish(), "stop")
         shown = self.text.push(token_bytes)
         if self.text.stopped:

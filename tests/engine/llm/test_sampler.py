@@ -57,7 +57,7 @@ def frequencies(row: FakeRow, sampling: Sampling, count: int) -> NDArray[np.floa
     """How often each token is chosen over ``count`` evenly spread uniform numbers."""
     points = iter((np.arange(count) + 0.5) / count)
     sampler = Sampler(sampling, lambda: float(next(points)))
-    chosen = [sampler.pick(row) for _ in range(count)]
+    chosen = [sampler.pick(row).token for _ in range(count)]
     return np.bincount(chosen, minlength=len(row.all)) / count
 
 
@@ -93,8 +93,8 @@ def test_the_candidates_settle_nothing_that_the_whole_row_would_not(
     if np.abs(edges - point).min() < 1e-4:
         return
     if few.num_whole == 0 or top_p < 1 or top_k:
-        assert Sampler(sampling, lambda: point).pick(few) in np.flatnonzero(weights)
-    assert Sampler(sampling, lambda: point).pick(every) in np.flatnonzero(weights)
+        assert Sampler(sampling, lambda: point).pick(few).token in np.flatnonzero(weights)
+    assert Sampler(sampling, lambda: point).pick(every).token in np.flatnonzero(weights)
 
 
 def test_a_peaked_row_never_needs_the_whole_vocabulary() -> None:
@@ -117,7 +117,7 @@ def test_L19_temperature_zero_and_tiny_is_argmax(temperature: float) -> None:
         raise AssertionError("greedy draws nothing")
 
     row = FakeRow(np.array([1, 5, 5, 2] + [0] * 10, np.float32))
-    assert Sampler(Sampling(temperature=temperature), never).pick(row) == 1
+    assert Sampler(Sampling(temperature=temperature), never).pick(row).token == 1
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf, math.inf])
@@ -133,5 +133,5 @@ def test_the_same_seed_gives_the_same_tokens() -> None:
     texts = []
     for seed in (5, 5, 6):
         sampler = Sampler(Sampling(), np.random.default_rng(seed).random)
-        texts.append([sampler.pick(row) for _ in range(50)])
+        texts.append([sampler.pick(row).token for _ in range(50)])
     assert texts[0] == texts[1] != texts[2]

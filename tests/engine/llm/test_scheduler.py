@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from engine.llm.cost import SMALLEST_CHUNK, StepCost
 from engine.llm.detokenize import TextStream
-from engine.llm.sampler import Sampler, Sampling
+from engine.llm.sampler import Choice, Sampler, Sampling
 from engine.llm.scheduler import Scheduler
 from engine.llm.sequence import Sequence
 
@@ -40,7 +40,7 @@ def step(queue: Scheduler, allowance_s: float = 1.0) -> list[tuple[Sequence, int
     queue.advance(shares)
     for each, _ in shares:
         if each.num_unread == 0:
-            progress = each.take(5, b"x")
+            progress = each.take(Choice(5), b"x")
             if progress and progress.finish_reason:
                 queue.remove(each)
     return [tuple(share) for share in shares]
