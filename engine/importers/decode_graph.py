@@ -40,18 +40,21 @@ class Shape:
     vocab_size: int
     norm_epsilon: float
     top_k: int
+    interleaved: bool = True  # whether neighbours of a head are rotated together, or else its halves
 
 
 @dataclass(frozen=True, slots=True)
 class Quantised:
-    """A weight [rows, columns] in blocks of 32 along the columns, as MatMulNBits takes it."""
+    """A weight [rows, columns] in blocks along the columns, as MatMulNBits takes it."""
 
     rows: int
     columns: int
     bits: int
-    integers: TensorProto  # uint8 [rows, columns/32, 4·bits]
-    scales: TensorProto  # float32 [rows, columns/32]
-    centres: TensorProto | None = None  # float32 [rows, columns/32], added to every weight of a block
+    integers: TensorProto  # uint8 [rows, columns/block, block·bits/8]
+    scales: TensorProto  # float32 [rows, columns/block]
+    centres: TensorProto | None = None  # float32 [rows, columns/32], added to every weight of a block; block is 32
+    block: int = BLOCK
+    bias: TensorProto | None = None  # float32 [rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class Plain:
     rows: int
     columns: int
     values: TensorProto
+    bias: TensorProto | None = None  # float32 [rows]
 
 
 Weight = Quantised | Plain
@@ -76,6 +80,7 @@ class Layer:
     feed_forward_norm: TensorProto
     gate_up: Sequence[Weight]
     down: Weight
+    query_key_norm: TensorProto | None = None  # float32 [heads + kv_heads, head_dim], gains of each head's RMS norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +120,20 @@ class _Graph:
         return self.add("Concat", parts, output, axis=-1)
 
     def _multiply(self, source: str, weight: Weight, output: str) -> str:
+        bias = [] if weight.bias is None else [self.tensor(weight.bias)]
         if isinstance(weight, Plain):
-            return self.add("Gemm", [source, self.tensor(weight.values)], output, transB=1)
+            return self.add("Gemm", [source, self.tensor(weight.values), *bias], output, transB=1)
         product = output if weight.centres is None else f"{output}.product"
+        unused = ["", ""] if bias else []  # zero points and the order of columns
         self.add(
             "MatMulNBits",
-            [source, self.tensor(weight.integers), self.tensor(weight.scales)],
+            [source, self.tensor(weight.integers), self.tensor(weight.scales), *unused, *bias],
             product,
             domain=MICROSOFT,
             K=weight.columns,
             N=weight.rows,
             bits=weight.bits,
-            block_size=BLOCK,
+            block_size=weight.block,
             accuracy_level=4,
         )
         if weight.centres is not None:
@@ -147,7 +154,7 @@ class _Graph:
         if isinstance(weight, Plain):
             return self.add("Gather", [self.tensor(weight.values), ids], output)
         flat = alias(weight.integers, f"{weight.integers.name}.rows", (weight.rows, weight.columns * weight.bits // 8))
-        attributes = {"bits": weight.bits, "block_size": BLOCK, "gather_axis": 0, "quantize_axis": 1}
+        attributes = {"bits": weight.bits, "block_size": weight.block, "gather_axis": 0, "quantize_axis": 1}
         inputs = [self.tensor(flat), ids, self.tensor(weight.scales)]
         if weight.centres is None:
             return self.add("GatherBlockQuantized", inputs, output, domain=MICROSOFT, **attributes)
@@ -166,7 +173,7 @@ class _Graph:
 
 
 def build_graph(shape: Shape, weights: Weights, cosines: TensorProto, sines: TensorProto) -> onnx.ModelProto:
-    """Build the graph. `cosines` and `sines` are float32 [C, head_dim/2]; heads are rotated in interleaved pairs."""
+    """Build the graph. `cosines` and `sines` are float32 [C, head_dim/2]."""
     graph = _Graph()
     epsilon = shape.norm_epsilon
     residual = graph.look_up(weights.embedding, "tokens", "embedding")
@@ -177,6 +184,8 @@ def build_graph(shape: Shape, weights: Weights, cosines: TensorProto, sines: Ten
         name = f"layer.{number}"
         normed, residual = _normalise(graph, residual, delta, layer.attention_norm, epsilon, f"{name}.attention_norm")
         packed = graph.project(normed, layer.query_key_value, f"{name}.query_key_value")
+        if layer.query_key_norm is not None:
+            packed = _normalise_heads(graph, shape, packed, layer.query_key_norm, name)
         final = number == shape.layers - 1  # after its attention only the last tokens matter
         mixed = _attend(graph, shape, number, packed, rotary, last_scatter if final else "scatter")
         if final:
@@ -207,6 +216,21 @@ def _normalise(
     return name, total
 
 
+def _normalise_heads(graph: _Graph, shape: Shape, packed: str, gains: TensorProto, name: str) -> str:
+    """RMS norm of every head of queries and keys, values left alone; the attention kernel's own is not on the CPU."""
+    heads, kept = shape.heads + shape.kv_heads, shape.kv_heads * shape.head_dim
+    normed, values = f"{name}.query_key", f"{name}.value"
+    sizes = graph.constant("query_key_sizes", np.array([heads * shape.head_dim, kept], np.int64))
+    graph.add("Split", [packed, sizes], normed, values, axis=-1)
+    by_head = graph.constant("by_head", np.array([-1, heads, shape.head_dim], np.int64))
+    side_by_side = graph.constant("side_by_side", np.array([-1, heads * shape.head_dim], np.int64))
+    split = graph.add("Reshape", [normed, by_head], f"{normed}.by_head")
+    inputs = [split, graph.tensor(gains)]
+    scaled = graph.add("SimplifiedLayerNormalization", inputs, f"{normed}.norm", epsilon=shape.norm_epsilon, axis=-1)
+    joined = graph.add("Reshape", [scaled, side_by_side], f"{normed}.normed")
+    return graph.add("Concat", [joined, values], f"{name}.query_key_value_normed", axis=-1)
+
+
 def _attend(graph: _Graph, shape: Shape, layer: int, packed: str, rotary: Sequence[str], places: str) -> str:
     """Attention of packed queries, keys and values [T, ·] over the slots' memory; returns packed rows at `places`."""
     name = f"layer.{layer}"
@@ -224,7 +248,7 @@ def _attend(graph: _Graph, shape: Shape, layer: int, packed: str, rotary: Sequen
         num_heads=shape.heads,
         kv_num_heads=shape.kv_heads,
         do_rotary=1,
-        rotary_interleaved=1,
+        rotary_interleaved=int(shape.interleaved),
     )
     width = graph.constant("attended_shape", np.array([-1, shape.heads * shape.head_dim], np.int64))
     flat = graph.add("Reshape", [attended, width], f"{name}.attended_flat")
