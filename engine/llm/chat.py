@@ -22,7 +22,8 @@ from engine.llm.calibrate import measure_cost
 from engine.llm.decoder import Decoder, load_decoder
 from engine.llm.detokenize import TextStream
 from engine.llm.runner import LanguageLane
-from engine.llm.sampler import Sampler, Sampling
+from engine.llm.sampler import Sampler
+from engine.llm.sampling import Sampling
 from engine.llm.sequence import Sequence
 from engine.llm.template import BadTemplateError, ChatTemplate, RefusedByTemplateError
 from engine.llm.vocabulary import TextTooLong, Vocabulary, load_vocabulary

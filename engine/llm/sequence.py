@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from engine.job import Job
 from engine.llm.detokenize import TextStream
-from engine.llm.sampler import Choice, Sampler
+from engine.llm.sampler import Sampler
+from engine.llm.sampling import Choice
 
 
 class Progress(NamedTuple):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import invalid
-from engine.llm.sampler import Sampling
+from engine.llm.sampling import Sampling
 from engine.wire.openai_fields import boolean, integer, number, present, refuse_unsupported, unsupported
 from engine.wire.openai_messages import parse_messages
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.errors import RequestError
 from engine.llm.chat import ChatModel
-from engine.llm.sampler import Sampling
+from engine.llm.sampling import Sampling
 from engine.llm.sequence import Progress, Sequence
 from tests.fakes_engine import FakeDecoder, chat_model, echo
 

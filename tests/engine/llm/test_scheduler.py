@@ -8,7 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from engine.llm.cost import SMALLEST_CHUNK, StepCost
 from engine.llm.detokenize import TextStream
-from engine.llm.sampler import Choice, Sampler, Sampling
+from engine.llm.sampler import Sampler
+from engine.llm.sampling import Choice, Sampling
 from engine.llm.scheduler import Scheduler
 from engine.llm.sequence import Sequence
 

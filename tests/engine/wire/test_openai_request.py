@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.errors import Kind, RequestError
-from engine.llm.sampler import Sampling
+from engine.llm.sampling import Sampling
 from engine.wire.openai_request import ChatRequest, parse_chat_request
 
 USER = {"role": "user", "content": "hi"}
