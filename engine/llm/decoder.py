@@ -108,10 +108,19 @@ class Decoder:
         for slot in range(self.slots):
             self.release(slot)
 
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        """Let the target hold the first `tokens` tokens that the source holds, instead of what it held."""
+        self._held_tokens[target] = tokens
+        self._memory.copy(source, target, tokens)
+
+    def trim(self, slot: int, tokens: int) -> None:
+        """Give back the slot's memory beyond its first `tokens` tokens; what it held there is gone."""
+        self._held_tokens[slot] = min(int(self._held_tokens[slot]), tokens)
+        self._memory.trim(slot, tokens)
+
     def release(self, slot: int) -> None:
         """Give the slot's memory back; whatever it held is gone."""
-        self._held_tokens[slot] = 0
-        self._memory.release(slot)
+        self.trim(slot, 0)
 
     @property
     def kv_bytes_committed(self) -> int:

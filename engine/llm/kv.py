@@ -1,7 +1,7 @@
 """The memory of keys and values: one address range as long as all slots could need, of which only what is used exists.
 
 Each layer has two arrays float32 [slots, kv_heads, length, head_dim], in one anonymous mapping. The kernel gives a page
-when it is first written and takes it back on release, so memory follows the tokens held and not the longest context.
+when it is first written and takes it back on trim, so memory follows the tokens held and not the longest context.
 Huge pages are refused: one of them would cost 2 MiB for a sequence of four tokens. Knows nothing of ONNX Runtime.
 """
 
@@ -36,9 +36,14 @@ class KvShape:
         return self.head_dim * FLOAT_BYTES
 
     @property
+    def head_bytes(self) -> int:
+        """The stretch of one head of one slot in one array."""
+        return self.length * self.token_bytes
+
+    @property
     def slot_bytes(self) -> int:
         """The stretch of one slot in one array."""
-        return self.kv_heads * self.length * self.token_bytes
+        return self.kv_heads * self.head_bytes
 
     @property
     def array_bytes(self) -> int:
@@ -47,8 +52,11 @@ class KvShape:
 
     def committed_bytes(self, tokens: int) -> int:
         """What a slot that has held `tokens` tokens has taken from the box, in whole pages."""
-        pages = -(-tokens * self.token_bytes // mmap.PAGESIZE)
-        return pages * mmap.PAGESIZE * self.kv_heads * 2 * self.layers
+        return _whole_pages(tokens * self.token_bytes) * self.kv_heads * 2 * self.layers
+
+    def filled_bytes(self, tokens: int) -> int:
+        """What the keys and values of `tokens` tokens fill of it: 2 · layers · kv_heads · head_dim · tokens · 4."""
+        return 2 * self.layers * self.kv_heads * self.token_bytes * tokens
 
 
 class KvMemory:
@@ -76,12 +84,29 @@ class KvMemory:
         """Count that the slot holds up to `tokens` tokens."""
         self._touched_tokens[slot] = max(self._touched_tokens[slot], tokens)
 
-    def release(self, slot: int) -> None:
-        """Give the slot's pages back; they read as zeros until written again."""
-        if not self._touched_tokens[slot]:
-            return
-        self._touched_tokens[slot] = 0
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        """Write the first `tokens` tokens of one slot over those of another."""
         shape = self._shape
+        slots = np.frombuffer(self._mapping, np.uint8).reshape(-1, shape.slots, shape.kv_heads, shape.head_bytes)
+        end = tokens * shape.token_bytes
+        slots[:, target, :, :end] = slots[:, source, :, :end]
+        self.touch(target, tokens)
+
+    def trim(self, slot: int, tokens: int) -> None:
+        """Give back the pages that hold none of the slot's first `tokens` tokens; they read as zeros until written."""
+        shape = self._shape
+        held = shape.committed_bytes(self._touched_tokens[slot])
+        self._touched_tokens[slot] = min(self._touched_tokens[slot], tokens)
+        if shape.committed_bytes(tokens) >= held:
+            return
+        kept = _whole_pages(tokens * shape.token_bytes)
+        stretch = shape.head_bytes if tokens else shape.slot_bytes  # an empty slot's heads go in one call
         for number in range(2 * shape.layers):
-            start = number * shape.array_bytes + slot * shape.slot_bytes
-            self._mapping.madvise(mmap.MADV_DONTNEED, start, shape.slot_bytes)
+            begin = number * shape.array_bytes + slot * shape.slot_bytes
+            for start in range(begin, begin + shape.slot_bytes, stretch):
+                self._mapping.madvise(mmap.MADV_DONTNEED, start + kept, stretch - kept)
+
+
+def _whole_pages(size: int) -> int:
+    """The least multiple of a page that holds `size` bytes."""
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -1,0 +1,244 @@
+"""Which slot a sequence gets, what idle slots still hold, and what all of them take of the memory.
+
+Pure: ``now`` is an argument, and what is to be done with the memory is a list of commands for the decoder, to be
+carried out in order before its next run. A slot is
+
+    empty     nothing in it, no memory
+    running   a sequence's, of whose tokens the decoder has read some or all
+    idle      kept for a while after its sequence: the beginning of a text that may come again
+
+An idle slot is used again in place by a text that goes on from it; another text that begins like it gets a copy, which
+takes a hundredth of the time that reading takes. Whatever running sequences want, idle slots give up, the one that was
+not used for longest first. A new sequence gets a slot while all that have one could go on for a while; when they grow
+further and the memory is short, ``shortage`` says so, and the scheduler sends one of them back to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from engine.llm.kv import KvShape
+from engine.llm.prefixes import LEFT_TO_READ, MIN_TOKENS, Match, Prefixes
+from engine.llm.sequence import Sequence
+
+GROWTH_TOKENS = 32  # beyond what they are now all sequences must have room for when one more gets a slot
+KEEP_BELOW = 0.85  # of the budget: when more is committed, nothing more is kept
+COMPACT_ABOVE = 0.35  # of the budget: committed, but used by no running sequence
+EVICT_ABOVE = 0.60
+
+
+class Copy(NamedTuple):
+    """The first ``tokens`` tokens of one slot are wanted in another, too."""
+
+    source: int
+    target: int
+    tokens: int
+
+
+class Trim(NamedTuple):
+    """What a slot holds beyond its first ``tokens`` tokens is not wanted any more."""
+
+    slot: int
+    tokens: int
+
+
+class Placement(NamedTuple):
+    """The slot that a sequence gets, and how many of its tokens are in it already."""
+
+    slot: int
+    num_cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What an idle slot holds, and until when; see ``engine.llm.prefixes.Text``."""
+
+    key: str
+    tokens: list[int]
+    num_cached: int
+    until: float
+
+
+class Slots:
+    """The slots of one decoder. budget_bytes: what they may take together, enough for one sequence of the longest.
+
+    keep_s: how long an idle slot keeps what it holds; 0: not at all. by_key: and only for texts of the same key.
+    """
+
+    def __init__(self, shape: KvShape, budget_bytes: int, *, keep_s: float = 0.0, by_key: bool = True) -> None:
+        self.budget_bytes = budget_bytes
+        self.running: dict[int, Sequence] = {}
+        self.idle: dict[int, Kept] = {}  # the one that was not used for longest comes first
+        self.num_reuses = 0  # sequences that found their beginning; this and the following only grow
+        self.num_reused_tokens = 0
+        self.num_copies = 0
+        self.num_compactions = 0
+        self.num_evictions = 0
+        self._shape = shape
+        self._keep_s = keep_s
+        self._prefixes = Prefixes(by_key=by_key)
+        self._commands: list[Copy | Trim] = []
+        self._empty = set(range(shape.slots))
+        self._touched = [0] * shape.slots  # tokens that memory is committed for
+
+    def take_commands(self) -> list[Copy | Trim]:
+        """What is to be done with the memory, in order; each is said once."""
+        commands, self._commands = self._commands, []
+        return commands
+
+    def fits(self, sequence: Sequence) -> bool:
+        """Whether ``place`` would give it a slot."""
+        if not (self._empty or self.idle):
+            return False
+        return self._foreseen_bytes(sequence) <= self.budget_bytes
+
+    def place(self, sequence: Sequence, now: float) -> Placement | None:
+        """Give it a slot, for which idle ones may lose what they hold. None: it has to wait."""
+        self._expire(now)
+        if not self.fits(sequence):
+            return None
+        match = self._best_match(sequence)
+        slot = self._make_room(sequence, match)
+        if slot == match.slot:
+            del self.idle[slot]
+        else:
+            self._empty.remove(slot)
+            self._copy(match, slot, now)
+        self._trim(slot, match.num_tokens)
+        self.running[slot] = sequence
+        self._prefixes.put(slot, sequence)
+        self.num_reuses += match.num_tokens > 0
+        self.num_reused_tokens += match.num_tokens
+        return Placement(slot, match.num_tokens)
+
+    def grew(self, slot: int, num_tokens: int) -> None:
+        """The decoder has written up to ``num_tokens`` tokens in a running sequence's slot."""
+        self._touched[slot] = max(self._touched[slot], num_tokens)
+
+    def shortage(self, growth: Mapping[int, int]) -> int:
+        """Bytes by which the budget would be passed if running slots came to hold so many tokens, by slot.
+
+        Idle slots give up what they hold for it. 0: the step may be run.
+        """
+        needed_bytes = sum(self._bytes(max(self._touched[slot], growth.get(slot, 0))) for slot in self.running)
+        while self.idle and needed_bytes + self._idle_bytes() > self.budget_bytes:
+            self._evict(next(iter(self.idle)))
+        return max(0, needed_bytes - self.budget_bytes)
+
+    def give_back(self, slot: int, now: float, *, keep: bool = True) -> None:
+        """Its sequence needs the slot no more. keep: what it holds is sound and may be of use to others."""
+        sequence = self.running.pop(slot)
+        self._prefixes.discard(slot)
+        room = self.committed_bytes <= KEEP_BELOW * self.budget_bytes
+        if keep and room and self._keep_s and sequence.num_cached >= MIN_TOKENS:
+            self._trim(slot, sequence.num_cached)
+            kept = Kept(sequence.key, sequence.tokens, sequence.num_cached, now + self._keep_s)
+            self.idle[slot] = kept
+            self._prefixes.put(slot, kept)
+        else:
+            self._trim(slot, 0)
+            self._empty.add(slot)
+
+    def tidy(self, now: float) -> None:
+        """Give back, while nothing runs, what is kept without need."""
+        self._expire(now)
+        if self.unused_bytes > COMPACT_ABOVE * self.budget_bytes:
+            self._compact()
+        while self.idle and self.unused_bytes > EVICT_ABOVE * self.budget_bytes:
+            self._evict(next(iter(self.idle)))
+
+    def tidy_at(self) -> float | None:
+        """When the next idle slot has kept what it holds for long enough."""
+        return next((kept.until for kept in self.idle.values()), None)
+
+    @property
+    def committed_bytes(self) -> int:
+        """Memory taken from the box, once the commands are carried out."""
+        return sum(map(self._bytes, self._touched))
+
+    @property
+    def unused_bytes(self) -> int:
+        """The part of it that no running sequence's tokens lie in."""
+        return self.committed_bytes - sum(self._bytes(each.num_cached) for each in tuple(self.running.values()))
+
+    @property
+    def filled_bytes(self) -> int:
+        """The part of it that tokens fill; the rest are ends of pages and what was written and taken back."""
+        held = [*self.running.values(), *self.idle.values()]
+        return sum(self._shape.filled_bytes(each.num_cached) for each in held)
+
+    def _bytes(self, tokens: int) -> int:
+        return self._shape.committed_bytes(tokens)
+
+    def _foreseen_bytes(self, newcomer: Sequence) -> int:
+        """What running sequences and a new one take once they are read and have grown by a while."""
+        everyone = [*self.running.values(), newcomer]
+        return sum(self._bytes(min(len(each.tokens) + GROWTH_TOKENS, each.most_tokens)) for each in everyone)
+
+    def _idle_bytes(self) -> int:
+        return sum(self._bytes(self._touched[slot]) for slot in self.idle)
+
+    def _best_match(self, sequence: Sequence) -> Match:
+        """The longest beginning of it that a slot holds, rather in an idle slot than in a running one."""
+        matches = self._prefixes.matches(sequence, len(sequence.tokens) - LEFT_TO_READ)
+        return max(matches, key=lambda match: (match.num_tokens, match.slot in self.idle), default=Match(-1, 0))
+
+    def _make_room(self, sequence: Sequence, match: Match) -> int:
+        """The slot to take, the match's own or an empty one, when other idle slots have given up enough.
+
+        The match's own if half of what it holds is used again; the rest of it is lost then.
+        """
+        needed_bytes = self._foreseen_bytes(sequence)
+        kept = self.idle.get(match.slot)
+        in_place = kept is not None and 2 * match.num_tokens >= kept.num_cached
+        others = [slot for slot in self.idle if slot != match.slot]
+        while True:
+            own_bytes = self._bytes(self._touched[match.slot]) if in_place else 0
+            fits = needed_bytes + self._idle_bytes() - own_bytes <= self.budget_bytes
+            if fits and (in_place or self._empty):
+                return match.slot if in_place else min(self._empty)  # a run covers all slots up to the highest
+            if others:
+                self._evict(others.pop(0))
+            else:
+                in_place = True  # the match is all that is left, and there is no room for a copy beside it
+
+    def _copy(self, match: Match, target: int, now: float) -> None:
+        if not match.num_tokens:
+            return
+        self._commands.append(Copy(match.slot, target, match.num_tokens))
+        self._touched[target] = match.num_tokens
+        self.num_copies += 1
+        if kept := self.idle.pop(match.slot, None):
+            self.idle[match.slot] = replace(kept, until=now + self._keep_s)  # to the end: used just now
+            self._prefixes.put(match.slot, self.idle[match.slot])
+
+    def _trim(self, slot: int, tokens: int) -> None:
+        if self._touched[slot] > tokens:
+            self._commands.append(Trim(slot, tokens))
+            self._touched[slot] = tokens
+
+    def _empty_idle(self, slot: int) -> None:
+        del self.idle[slot]
+        self._prefixes.discard(slot)
+        self._trim(slot, 0)
+        self._empty.add(slot)
+
+    def _evict(self, slot: int) -> None:
+        self.num_evictions += 1
+        self._empty_idle(slot)
+
+    def _expire(self, now: float) -> None:
+        while (until := self.tidy_at()) is not None and until <= now:
+            self._empty_idle(next(iter(self.idle)))
+
+    def _compact(self) -> None:
+        """Keep a text once where two slots hold it, and no memory that was written and taken back."""
+        before = len(self._commands)
+        for slot, sequence in self.running.items():
+            self._trim(slot, sequence.num_cached)
+        for slot, kept in list(self.idle.items()):
+            if any(match.num_tokens == kept.num_cached for match in self._prefixes.matches(kept, kept.num_cached)):
+                self._empty_idle(slot)
+        self.num_compactions += len(self._commands) > before

@@ -1,0 +1,369 @@
+"""Slots and their memory: no slot has two owners, every page is counted, and what is reused is what was read."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from engine.llm.detokenize import TextStream
+from engine.llm.kv import KvShape, page_aligned_length
+from engine.llm.prefixes import LEFT_TO_READ, MIN_TOKENS, common_length
+from engine.llm.sampler import Sampler, Sampling
+from engine.llm.sequence import Sequence
+from engine.llm.slots import EVICT_ABOVE, Copy, Slots, Trim
+
+SHAPE = KvShape(layers=1, slots=3, kv_heads=1, length=page_aligned_length(256), head_dim=64)  # 16 tokens to a page
+PAGE = SHAPE.committed_bytes(1)
+LONGEST = 160
+KEEP_S = 10.0
+
+
+def sequence(tokens: list[int], max_tokens: int = 8, key: str = "") -> Sequence:
+    return Sequence(
+        deliver=lambda event: None,
+        arrived_at=0.0,
+        tokens=tokens,
+        max_tokens=max_tokens,
+        sampler=Sampler(Sampling(), lambda: 0.0),
+        text=TextStream(),
+        end_ids=set(),
+        key=key,
+    )
+
+
+class Box:
+    """Slots, and a memory that holds what a decoder would: commands are carried out and sequences are read."""
+
+    def __init__(self, pages: int = 1000, *, by_key: bool = True, keep_s: float = KEEP_S) -> None:
+        self.slots = Slots(SHAPE, pages * PAGE, keep_s=keep_s, by_key=by_key)
+        self.memory: dict[int, list[int]] = {slot: [] for slot in range(SHAPE.slots)}
+
+    def obey(self) -> list[Copy | Trim]:
+        commands = self.slots.take_commands()
+        for command in commands:
+            if isinstance(command, Copy):
+                self.memory[command.target] = self.memory[command.source][: command.tokens]
+                assert len(self.memory[command.target]) == command.tokens
+            else:
+                del self.memory[command.slot][command.tokens :]
+        return commands
+
+    def place(self, new: Sequence, now: float = 0.0) -> bool:
+        fits = self.slots.fits(new)
+        placement = self.slots.place(new, now)
+        self.obey()
+        assert fits == (placement is not None)
+        if placement is None:
+            return False
+        new.slot, new.num_cached = placement
+        assert self.memory[new.slot] == new.tokens[: new.num_cached]
+        return True
+
+    def read(self, each: Sequence, num_tokens: int | None = None, rejected: int = 0) -> None:
+        """The model reads more of it, and perhaps a draft that is taken back."""
+        num_tokens = each.num_unread if num_tokens is None else min(num_tokens, each.num_unread)
+        assert each.slot is not None
+        memory = self.memory[each.slot]
+        memory[each.num_cached :] = [*each.tokens[each.num_cached : each.num_cached + num_tokens], *[-1] * rejected]
+        self.slots.grew(each.slot, len(memory))
+        each.num_cached += num_tokens
+
+    def end(self, each: Sequence, now: float = 0.0, *, keep: bool = True) -> None:
+        assert each.slot is not None
+        self.slots.give_back(each.slot, now, keep=keep)
+        each.slot = None
+        self.obey()
+
+    def serve(self, tokens: list[int], key: str = "", now: float = 0.0) -> Sequence:
+        """One sequence from its beginning to its end."""
+        each = sequence(tokens, key=key)
+        assert self.place(each, now)
+        reused = each.num_cached
+        self.read(each)
+        self.end(each, now)
+        each.num_cached = reused
+        return each
+
+
+PROMPT = list(range(100))
+
+
+def test_a_text_that_goes_on_is_read_from_where_it_ended_in_its_own_slot() -> None:
+    box = Box()
+    box.serve(PROMPT)
+    again = sequence([*PROMPT, 7, 8, 9])
+    box.place(again)
+    assert (again.slot, again.num_cached) == (0, 100)
+    assert box.slots.num_copies == 0
+    assert (box.slots.num_reuses, box.slots.num_reused_tokens) == (1, 100)
+
+
+def test_the_same_text_is_read_again_but_for_two_tokens() -> None:
+    box = Box()
+    box.serve(PROMPT)
+    assert box.serve(PROMPT).num_cached == 100 - LEFT_TO_READ
+
+
+def test_of_less_than_the_least_nothing_is_reused() -> None:
+    box = Box()
+    box.serve(PROMPT[: MIN_TOKENS - 1])
+    assert box.serve(PROMPT).num_cached == 0
+    assert box.serve([*PROMPT[: MIN_TOKENS - 1], *PROMPT]).num_cached == 0
+    assert box.serve([*PROMPT[:MIN_TOKENS], *PROMPT]).num_cached == MIN_TOKENS
+
+
+def test_a_beginning_in_a_busy_slot_is_copied() -> None:
+    box = Box()
+    first, second = sequence(PROMPT), sequence([*PROMPT[:50], 7, 7])
+    box.place(first)
+    box.read(first, 40)
+    box.place(second)
+    assert (second.slot, second.num_cached) == (1, 40)
+    assert box.slots.num_copies == 1
+
+
+def test_a_copy_spares_a_long_text_that_another_one_only_begins_like() -> None:
+    box = Box()
+    box.serve(PROMPT)
+    other = box.serve([*PROMPT[:40], 7, 7])
+    assert other.num_cached == 40
+    assert box.serve([*PROMPT, 1, 1]).num_cached == 100
+
+
+def test_what_one_key_has_sent_speeds_up_no_other_unless_configured() -> None:
+    box = Box()
+    box.serve(PROMPT, key="a")
+    assert box.serve(PROMPT, key="b").num_cached == 0
+    assert box.serve(PROMPT, key="a").num_cached == 98
+    shared = Box(by_key=False)
+    shared.serve(PROMPT, key="a")
+    assert shared.serve(PROMPT, key="b").num_cached == 98
+
+
+def test_an_idle_slot_is_emptied_when_its_time_is_over() -> None:
+    box = Box()
+    box.serve(PROMPT, now=1.0)
+    assert box.slots.tidy_at() == 1.0 + KEEP_S
+    box.slots.tidy(1.0 + KEEP_S)
+    assert box.obey() == [Trim(0, 0)]
+    assert box.slots.tidy_at() is None
+    assert box.serve(PROMPT, now=12.0).num_cached == 0
+
+
+def test_a_busy_engine_reuses_nothing_whose_time_is_over() -> None:
+    box = Box()
+    box.serve(PROMPT, now=1.0)
+    assert box.serve(PROMPT, now=1.0 + KEEP_S).num_cached == 0
+
+
+def test_being_copied_renews_the_time() -> None:
+    box = Box()
+    box.serve(PROMPT, now=0.0)
+    box.place(sequence([*PROMPT[:40], 7, 7]), now=9.0)
+    assert box.slots.tidy_at() == 9.0 + KEEP_S
+
+
+def test_without_a_time_nothing_is_kept_and_neither_is_what_failed() -> None:
+    off = Box(keep_s=0.0)
+    off.serve(PROMPT)
+    assert off.serve(PROMPT).num_cached == 0
+    box = Box()
+    failed = sequence(PROMPT)
+    box.place(failed)
+    box.read(failed)
+    box.end(failed, keep=False)
+    assert box.slots.committed_bytes == 0
+    assert box.serve(PROMPT).num_cached == 0
+
+
+def test_without_an_empty_slot_the_idle_one_not_used_for_longest_is_taken() -> None:
+    box = Box()
+    texts = [list(range(start, start + 40)) for start in (1000, 2000, 3000)]
+    running = [sequence(text) for text in texts]
+    for each in running:
+        box.place(each)
+        box.read(each)
+    for each in reversed(running):
+        box.end(each)
+    box.serve(PROMPT)
+    assert [box.serve(text).num_cached for text in texts] == [38, 38, 0]
+
+
+def test_nothing_is_kept_while_the_memory_is_nearly_full() -> None:
+    box = Box(pages=16)
+    large, small = sequence(list(range(100)), max_tokens=60), sequence(list(range(1000, 1040)), max_tokens=1)
+    box.place(large)
+    box.place(small)
+    box.read(small)
+    box.read(large)
+    large.tokens.extend(range(50))
+    box.read(large)
+    assert box.slots.committed_bytes == 13 * PAGE
+    box.end(small)
+    assert len(box.slots.idle) == 1
+    tight = Box(pages=11)
+    tight.serve(list(range(150)))
+    assert not tight.slots.idle
+
+
+def test_idle_slots_give_up_their_memory_for_one_that_runs() -> None:
+    box = Box(pages=12)
+    box.serve(list(range(1000, 1080)))
+    box.serve(list(range(2000, 2064)))
+    assert box.slots.committed_bytes == 9 * PAGE
+    box.place(sequence(list(range(88)), max_tokens=8))
+    assert list(box.slots.idle) == [1]
+    assert box.slots.num_evictions == 1
+
+
+def test_without_room_for_a_copy_beside_it_a_long_text_is_used_in_place() -> None:
+    box = Box(pages=12)
+    box.serve(list(range(150)))
+    assert box.slots.committed_bytes == 10 * PAGE
+    other = sequence([*range(40), *[7] * 40])
+    box.place(other)
+    assert (other.slot, other.num_cached, box.slots.num_copies) == (0, 40, 0)
+    assert box.slots.committed_bytes == 3 * PAGE
+
+
+def test_a_sequence_waits_for_a_slot_and_for_memory_in_which_all_can_go_on() -> None:
+    box = Box(pages=12)
+    sequences = [sequence(list(range(30)), max_tokens=40) for _ in range(5)]
+    assert [box.place(each) for each in sequences] == [True, True, True, False, False]
+    box.end(sequences[0])
+    assert not box.place(sequence(list(range(60)), max_tokens=8))
+    assert box.place(sequences[3])
+    sequences[3].tokens.extend([0] * 4)
+    box.end(sequences[2])
+    assert not box.slots.fits(sequences[4])
+
+
+def test_growth_takes_the_memory_of_idle_slots_and_says_what_is_missing() -> None:
+    box = Box(pages=12)
+    box.serve(list(range(1000, 1040)))
+    each = sequence(list(range(100)), max_tokens=28)
+    box.place(each)
+    assert box.slots.shortage({each.slot or 0: 129}) == 0
+    assert len(box.slots.idle) == 1
+    assert box.slots.shortage({each.slot or 0: 160}) == 0
+    assert not box.slots.idle
+    assert box.slots.shortage({each.slot or 0: 193}) == PAGE
+
+
+def test_idle_time_keeps_a_text_once_and_gives_back_what_was_taken_back() -> None:
+    box = Box(pages=20)
+    running, short, long = (sequence(tokens) for tokens in (PROMPT[60:80], PROMPT[:48], [*PROMPT[:48], *PROMPT]))
+    for each in (running, short, long):
+        box.place(each)
+    for each in (short, long):
+        box.read(each)
+        box.end(each)
+    box.slots.tidy(0.0)
+    assert box.slots.num_compactions == 1
+    assert box.obey() == [Trim(1, 0)]
+    box.read(running, rejected=60)
+    box.slots.tidy(0.0)
+    assert box.obey() == [Trim(0, 20)]
+    assert (box.slots.num_compactions, box.slots.num_evictions) == (2, 0)
+
+
+def test_above_the_limit_idle_time_evicts_what_was_not_used_for_longest() -> None:
+    box = Box(pages=10)
+    box.serve(list(range(1000, 1064)))
+    box.serve(list(range(2000, 2048)))
+    assert box.slots.unused_bytes == 7 * PAGE
+    box.slots.tidy(0.0)
+    assert list(box.slots.idle) == [1]
+    assert box.slots.num_evictions == 1
+    assert box.slots.unused_bytes <= EVICT_ABOVE * box.slots.budget_bytes
+
+
+class Life(RuleBasedStateMachine):
+    """Sequences come, are read, take drafts back, end and are forgotten in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.box = Box(pages=14)
+        self.now = 0.0
+        self.running: list[Sequence] = []
+
+    @rule(
+        shared=st.sampled_from([0, 20, 32, 45, 90]),
+        own=st.lists(st.integers(0, 2), min_size=1, max_size=40),
+        max_tokens=st.integers(1, 30),
+        key=st.sampled_from(["", "a"]),
+    )
+    def arrive(self, shared: int, own: list[int], max_tokens: int, key: str) -> None:
+        new = sequence([*PROMPT[:shared], *own], max_tokens, key)
+        if self.box.place(new, self.now):
+            self.running.append(new)
+            assert new.num_unread >= LEFT_TO_READ or not new.num_cached
+            assert new.num_cached == 0 or new.num_cached >= MIN_TOKENS
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), num_tokens=st.integers(1, 60), rejected=st.integers(0, 5))
+    def read(self, data: st.DataObject, num_tokens: int, rejected: int) -> None:
+        each = data.draw(st.sampled_from(self.running))
+        if each.num_unread:
+            assert each.slot is not None
+            rejected = min(rejected, each.most_tokens - len(each.tokens)) if each.num_unread <= num_tokens else 0
+            written = each.num_cached + min(num_tokens, each.num_unread) + rejected
+            while missing := self.box.slots.shortage({each.slot: written}):
+                assert not self.box.slots.idle
+                assert missing > 0
+                self.send_back(next(other for other in self.running if other is not each))
+            self.box.obey()
+            self.box.read(each, num_tokens, rejected)
+        elif each.num_output_tokens < each.max_tokens:
+            each.tokens.append(data.draw(st.integers(0, 2)))
+
+    def send_back(self, each: Sequence) -> None:
+        self.running.remove(each)
+        self.box.end(each, self.now)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), keep=st.booleans())
+    def end(self, data: st.DataObject, keep: bool) -> None:
+        each = data.draw(st.sampled_from(self.running))
+        self.running.remove(each)
+        self.box.end(each, self.now, keep=keep)
+
+    @rule(passed_s=st.floats(0, KEEP_S))
+    def rest(self, passed_s: float) -> None:
+        self.now += passed_s
+        self.box.slots.tidy(self.now)
+        self.box.obey()
+        assert all(kept.until > self.now for kept in self.box.slots.idle.values())
+        if self.box.slots.idle:
+            assert self.box.slots.unused_bytes <= EVICT_ABOVE * self.box.slots.budget_bytes
+
+    @invariant()
+    def every_slot_has_one_owner(self) -> None:
+        slots = self.box.slots
+        assert {each.slot for each in self.running} == set(slots.running)
+        assert len(slots.running) == len(self.running)
+        assert sorted([*slots.running, *slots.idle, *slots._empty]) == list(range(SHAPE.slots))
+        for slot, held in [*slots.running.items(), *slots.idle.items()]:
+            assert self.box.memory[slot][: held.num_cached] == held.tokens[: held.num_cached]
+            assert len(self.box.memory[slot]) >= held.num_cached
+
+    @invariant()
+    def every_page_is_counted(self) -> None:
+        slots = self.box.slots
+        committed = sum(SHAPE.committed_bytes(touched) for touched in slots._touched)
+        assert slots.committed_bytes == committed <= slots.budget_bytes
+        assert all(slots._touched[slot] >= len(held) for slot, held in self.box.memory.items())
+        assert 0 <= slots.unused_bytes <= committed
+        assert slots.filled_bytes <= committed
+
+
+Life.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestLife = Life.TestCase
+
+
+@given(st.lists(st.integers(0, 1), max_size=300), st.integers(0, 300), st.integers(0, 300))
+def test_the_common_length_is_that_of_the_first_difference(tokens: list[int], at: int, most: int) -> None:
+    most = min(most, len(tokens))
+    other = [2 if place == at else token for place, token in enumerate(tokens)]
+    assert common_length(tokens, other, most) == min(at, most)
