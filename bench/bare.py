@@ -38,8 +38,8 @@ class BareLoop:
         begun_at = time.perf_counter()
         for step in range(num_tokens):
             past = len(prompt) - 1 + step
-            rows = decoder.run([RowWork(slot, [token], past, True) for slot, token in enumerate(tokens)])
-            tokens = [int(row.ids[0]) for row in rows if row is not None]
+            rows = decoder.run([RowWork(slot, [token], past, 1) for slot, token in enumerate(tokens)])
+            tokens = [int(row.ids[0]) for (row,) in rows]
         elapsed_s = time.perf_counter() - begun_at
         for slot in range(num_streams):
             decoder.release(slot)
@@ -50,4 +50,4 @@ def _prefill(decoder: Decoder, slot: int, prompt: Sequence[int]) -> None:
     """All of the prompt but its last token, which is the first decode step's."""
     for start in range(0, len(prompt) - 1, CHUNK):
         chunk = prompt[start : min(start + CHUNK, len(prompt) - 1)]
-        decoder.run([RowWork(slot, chunk, start, False)])
+        decoder.run([RowWork(slot, chunk, start, 0)])

@@ -90,7 +90,7 @@ class FakeDecoder:
     def __post_init__(self) -> None:
         self.gate.set()
 
-    def run(self, rows: Sequence[RowWork]) -> list[RowLogits | None]:
+    def run(self, rows: Sequence[RowWork]) -> list[list[RowLogits]]:
         self.entered.set()
         assert self.gate.wait(30), "the test never opened the gate"
         self.before_run(rows)
@@ -104,17 +104,18 @@ class FakeDecoder:
     def close(self) -> None:
         self.held.clear()
 
-    def _advance(self, row: RowWork) -> RowLogits | None:
+    def _advance(self, row: RowWork) -> list[RowLogits]:
         if row.past == 0:
             self.held[row.slot] = []
         read = self.held[row.slot]
-        assert len(read) == row.past, f"slot {row.slot} holds {len(read)} tokens, not {row.past}"
+        assert len(read) >= row.past, f"slot {row.slot} holds {len(read)} tokens, not {row.past}"
+        del read[row.past :]
         assert 0 < len(row.tokens) <= self.max_chunk
         assert row.past + len(row.tokens) <= self.context
+        assert 0 <= row.num_logits <= len(row.tokens)
         read.extend(row.tokens)
-        if not row.logits:
-            return None
-        return self.logits_of(self._next(read), nan=self.nan_when(read))
+        ends = range(len(read) - row.num_logits + 1, len(read) + 1)
+        return [self.logits_of(self._next(read[:end]), nan=self.nan_when(read[:end])) for end in ends]
 
     def _next(self, read: list[int]) -> int:
         if START not in read:  # a warm-up

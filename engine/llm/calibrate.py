@@ -16,9 +16,9 @@ _REPEATS = 2  # a start: serving corrects the estimates, and every repeat is a t
 def measure_cost(decoder: Decodes) -> StepCost:
     """Times one decoding row, all rows, and a chunk, each as the best of a few; leaves every slot empty. Blocking."""
     slots = range(decoder.slots)
-    one = [RowWork(slot=0, tokens=[0], past=0, logits=True)]
-    every = [RowWork(slot=slot, tokens=[0], past=0, logits=True) for slot in slots]
-    chunk = [RowWork(slot=0, tokens=[0] * _CHUNK_TOKENS, past=0, logits=True)]
+    one = [RowWork(slot=0, tokens=[0], past=0, num_logits=1)]
+    every = [RowWork(slot=slot, tokens=[0], past=0, num_logits=1) for slot in slots]
+    chunk = [RowWork(slot=0, tokens=[0] * _CHUNK_TOKENS, past=0, num_logits=1)]
     one_row_s, all_rows_s, chunk_s = (_best_s(decoder, rows) for rows in (one, every, chunk))
     for slot in slots:
         decoder.release(slot)

@@ -1,4 +1,4 @@
-"""The decode graph as a call: rows of tokens in, the best logits of each row's last token out.
+"""The decode graph as a call: rows of tokens in, the best logits after each row's last tokens out.
 
 The only file of the language model that knows ONNX Runtime. It knows nothing of requests, sampling or scheduling, and
 one thread drives it. Its arrays are made once and bound by address, so a step costs little beside the graph's own run.
@@ -10,6 +10,7 @@ and `scatter` brings them back.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -26,17 +27,20 @@ MAX_BINDINGS = 64  # stretches of slots whose bindings are kept; about 100 KiB e
 
 @dataclass(frozen=True, slots=True)
 class RowWork:
-    """One slot's share of a step: `tokens` come after `past` tokens that the slot already holds."""
+    """One slot's share of a step: `tokens` come after `past` tokens that the slot already holds.
+
+    A smaller `past` than the slot holds takes the tokens beyond it back: memory is written by position.
+    """
 
     slot: int
     tokens: Sequence[int]
     past: int
-    logits: bool  # whether the logits of the last of `tokens` are wanted
+    num_logits: int  # after how many of `tokens`, counted from the end, logits are wanted
 
 
 @dataclass(frozen=True, slots=True)
 class RowLogits:
-    """The distribution of the token after a row's last one."""
+    """The distribution of the token after one of a row's tokens."""
 
     ids: NDArray[np.int64]  # [K], by descending logit
     logits: NDArray[np.float32]  # [K]
@@ -53,7 +57,7 @@ class _Binding:
     """The graph's names bound to one stretch of slots, and the sizes for which the step's arrays were bound last."""
 
     binding: IOBinding
-    sizes: tuple[int, int, int, int] = (0, 0, 0, 0)
+    sizes: tuple[int, ...] = ()
 
 
 class Decoder:
@@ -72,10 +76,11 @@ class Decoder:
         self._step = _StepArrays(slots, facts)
         self._bindings: dict[tuple[int, int], _Binding] = {}
 
-    def run(self, rows: Sequence[RowWork]) -> list[RowLogits | None]:
-        """Advance every row in one run; the answer has an entry per row, None where logits were not asked for.
+    def run(self, rows: Sequence[RowWork]) -> list[list[RowLogits]]:
+        """Advance every row in one run; the answer has, per row, as many logits as it asked for, in their order.
 
-        Raises ValueError when two rows share a slot, a row is empty or longer than `max_chunk`, or passes `context`.
+        Raises ValueError when two rows share a slot, a row is empty or longer than `max_chunk`, passes `context`, or
+        asks for more logits than it brings tokens.
         """
         if not rows:
             return []
@@ -86,11 +91,11 @@ class Decoder:
             held = row.past + len(row.tokens)
             self._held_tokens[row.slot] = held
             self._memory.touch(row.slot, held)
-        wanted = self._step.lay_out(rows, first, end, self._held_tokens)
+        self._step.lay_out(rows, first, end, self._held_tokens)
         bound = self._bindings.get((first, end)) or self._bind_memory(first, end)
         self._step.bind(bound)
         self._session.run_with_iobinding(bound.binding)
-        return self._step.results(len(rows), wanted)
+        return self._step.results(rows)
 
     def warm(self) -> None:
         """Run the shapes that serving meets first, so that no request pays for the runtime's first allocations.
@@ -99,8 +104,8 @@ class Decoder:
         """
         chunk = [0] * min(self.max_chunk, 64, self.context)
         try:
-            self.run([RowWork(0, chunk, 0, True)])
-            self.run([RowWork(slot, [0], 0, True) for slot in range(self.slots)])
+            self.run([RowWork(0, chunk, 0, 1)])
+            self.run([RowWork(slot, [0], 0, 1) for slot in range(self.slots)])
         except Exception as error:  # the module's exceptions share no class but Exception
             raise ModelError(
                 f"the graph cannot run with the sizes in the manifest ({error}); import the model again"
@@ -146,6 +151,8 @@ class Decoder:
                 raise ValueError(f"slot {row.slot}: {count} new tokens; a row brings 1 to {self.max_chunk}")
             if row.past < 0 or row.past + count > self.context:
                 raise ValueError(f"slot {row.slot}: {row.past} + {count} tokens pass the context of {self.context}")
+            if not 0 <= row.num_logits <= count:
+                raise ValueError(f"slot {row.slot}: logits after {row.num_logits} of {count} tokens")
 
     def _bind_memory(self, first: int, end: int) -> _Binding:
         """Bind the stretch of the slots [first, end) as past and, to be written in place, as present.
@@ -167,34 +174,42 @@ class Decoder:
 
 
 class _StepArrays:
-    """The small arrays of a run, made once for the largest run and bound by address for the part in use."""
+    """The small arrays of a run, made once for the largest run and bound by address for the part in use.
+
+    Those of the logits grow to the most that a run asked for: a vocabulary takes up to 600 KiB a row.
+    """
 
     def __init__(self, slots: int, facts: ChatFacts) -> None:
         most = slots * facts.max_chunk
         self._tokens = np.zeros(most, np.int64)
         self._gather = np.zeros(most, np.int64)
         self._scatter = np.zeros(most, np.int64)
-        self._last = np.zeros(slots, np.int64)
+        self._last = np.zeros(most, np.int64)
         self._seqlens_k = np.zeros(slots, np.int32)
         self._query_seqlens = np.zeros(slots, np.int32)
         self._total = np.zeros((), np.int32)
-        self._top_ids = np.zeros((slots, facts.top_k), np.int64)
-        self._top_logits = np.zeros((slots, facts.top_k), np.float32)
-        self._logsumexp = np.zeros((slots, 1), np.float32)
-        self._logits = np.zeros((slots, facts.vocab_size), np.float32)
-        self._sizes = (0, 0, 0, 0)  # slots covered, longest row, tokens, rows of logits
+        self._facts = facts
+        self._sizes = (0, 0, 0, 0, 0)  # slots covered, longest row, tokens, logits, logits that the arrays hold
+        self._make_outputs(slots)
 
-    def lay_out(self, rows: Sequence[RowWork], first: int, end: int, held_tokens: NDArray[np.int32]) -> list[int]:
-        """Fill the inputs of a run over the slots [first, end); returns the numbers of the rows that want logits."""
+    def _make_outputs(self, most: int) -> None:
+        """Arrays for up to `most` logits; what was handed out of the old ones stays as it is."""
+        self._most_logits = most
+        self._top_ids = np.zeros((most, self._facts.top_k), np.int64)
+        self._top_logits = np.zeros((most, self._facts.top_k), np.float32)
+        self._logsumexp = np.zeros((most, 1), np.float32)
+        self._logits = np.zeros((most, self._facts.vocab_size), np.float32)
+
+    def lay_out(self, rows: Sequence[RowWork], first: int, end: int, held_tokens: NDArray[np.int32]) -> None:
+        """Fill the inputs of a run over the slots [first, end)."""
         covered = end - first
         longest = max(len(row.tokens) for row in rows)
         self._query_seqlens[:covered] = 0
         np.maximum(held_tokens[first:end] - 1, 0, out=self._seqlens_k[:covered])  # an empty idle slot may not say -1
         gather = self._gather[: covered * longest].reshape(covered, longest)
         gather[:] = 0
-        wanted: list[int] = []
-        start = 0
-        for number, row in enumerate(rows):
+        start = logits = 0
+        for row in rows:
             count = len(row.tokens)
             at = row.slot - first
             stop = start + count
@@ -202,22 +217,22 @@ class _StepArrays:
             gather[at, :count] = range(start, stop)
             self._scatter[start:stop] = range(at * longest, at * longest + count)
             self._query_seqlens[at] = count
-            if row.logits:
-                self._last[len(wanted)] = stop - 1
-                wanted.append(number)
+            self._last[logits : logits + row.num_logits] = range(stop - row.num_logits, stop)
+            logits += row.num_logits
             start = stop
-        if not wanted:  # the graph needs at least one place to compute logits for
+        if not logits:  # the graph needs at least one place to compute logits for
             self._last[0] = start - 1
+        if logits > self._most_logits:
+            self._make_outputs(logits)
         self._total[()] = max(longest, int(self._seqlens_k[:covered].max()) + 1)
-        self._sizes = (covered, longest, start, max(1, len(wanted)))
-        return wanted
+        self._sizes = (covered, longest, start, max(1, logits), self._most_logits)
 
     def bind(self, bound: _Binding) -> None:
         """Bind the parts in use as the graph's inputs and outputs, unless they are bound so already."""
         if bound.sizes == self._sizes:
             return
         bound.sizes = self._sizes
-        covered, longest, tokens, logits = self._sizes
+        covered, longest, tokens, logits, _ = self._sizes
         inputs: list[tuple[str, NDArray[Any], tuple[int, ...]]] = [
             ("tokens", self._tokens, (tokens,)),
             ("gather", self._gather, (covered, longest)),
@@ -238,13 +253,13 @@ class _StepArrays:
         for name, array in outputs:
             bound.binding.bind_output(name, "cpu", 0, array.dtype, (logits, *array.shape[1:]), array.ctypes.data)
 
-    def results(self, num_rows: int, wanted: Sequence[int]) -> list[RowLogits | None]:
+    def results(self, rows: Sequence[RowWork]) -> list[list[RowLogits]]:
         """What the run wrote, by row; a copy but for the whole vocabulary."""
-        results: list[RowLogits | None] = [None] * num_rows
-        ids, logits = self._top_ids[: len(wanted)].copy(), self._top_logits[: len(wanted)].copy()
-        for at, number in enumerate(wanted):
-            results[number] = RowLogits(ids[at], logits[at], float(self._logsumexp[at, 0]), self._logits[at])
-        return results
+        count = sum(row.num_logits for row in rows)
+        ids, logits = self._top_ids[:count].copy(), self._top_logits[:count].copy()
+        sums: list[float] = self._logsumexp[:count, 0].tolist()
+        every = map(RowLogits, ids, logits, sums, self._logits)
+        return [list(islice(every, row.num_logits)) for row in rows]
 
 
 def load_decoder(folder: ModelFolder, *, slots: int, context: int | None = None, threads: int) -> Decoder:

@@ -27,7 +27,7 @@ class Decodes(Protocol):
 
     slots: int
 
-    def run(self, rows: SequenceOf[RowWork]) -> list[RowLogits | None]: ...
+    def run(self, rows: SequenceOf[RowWork]) -> list[list[RowLogits]]: ...
 
     def release(self, slot: int) -> None: ...
 
@@ -56,8 +56,11 @@ class LanguageLane:
         self.name = name
         self.max_stall_s = max_stall_s
         self.scheduler = Scheduler(decoder.slots, cost, max_chunk=max_chunk, max_held=max_held)
-        self.num_prompt_tokens = 0  # read so far
+        self.run_s = 0.0  # inside the decoder
+        self.num_prompt_tokens = 0  # read so far; what had to be read again counts again
         self.num_output_tokens = 0  # chosen so far
+        self.num_bad_rows = 0  # answers that ended because the model gave no finite probabilities
+        self.num_late = 0  # sequences that missed their deadline or could not meet it
         self._decoder = decoder
         self._token_bytes = token_bytes
         self._cost = cost
@@ -69,17 +72,20 @@ class LanguageLane:
         self._end(job)
 
     def ready(self, now: float) -> bool:
-        return self.scheduler.ready()
+        return self.scheduler.ready(now)
 
     def decoding(self) -> bool:
         return self.scheduler.decoding()
 
     def wake_at(self) -> float | None:
-        return None
+        return self.scheduler.wake_at()
 
     def plan(self, now: float, allowance_s: float) -> _DecodeStep | None:
-        shares = self.scheduler.plan(allowance_s)
-        return _DecodeStep(self, shares) if shares else None
+        shares, freed, late = self.scheduler.plan(allowance_s, now)
+        for slot in freed:
+            self._decoder.release(slot)
+        self.num_late += len(late)
+        return _DecodeStep(self, shares, late) if shares or late else None
 
     def run(self, shares: SequenceOf[Share]) -> list[Delivery]:
         """Run one step of the decoder and choose a token for every share that is read to its end."""
@@ -87,6 +93,7 @@ class LanguageLane:
         began_at = time.perf_counter()
         answers = self._decoder.run(rows)
         took_s = time.perf_counter() - began_at
+        self.run_s += took_s
         num_decodes = sum(share.sequence.decoding for share in shares)
         num_chunk_tokens = sum(share.num_tokens for share in shares) - num_decodes
         self._cost.observe(num_decodes, num_chunk_tokens, took_s)
@@ -95,8 +102,8 @@ class LanguageLane:
             raise RuntimeError(f"the decoder answered {len(answers)} rows for {len(shares)}")
         self.scheduler.advance(shares)
         deliveries: list[Delivery] = []
-        for share, logits in zip(shares, answers, strict=True):
-            if logits is not None:
+        for share, answer in zip(shares, answers, strict=True):
+            for logits in answer:
                 self._choose(share.sequence, logits, deliveries)
         return deliveries
 
@@ -112,6 +119,7 @@ class LanguageLane:
             choice = sequence.sampler.pick(logits)
             progress = sequence.take(choice, self._token_bytes(choice.token))
         except Exception as error:  # this row's fault alone: the rest of the step stands
+            self.num_bad_rows += isinstance(error, BadLogitsError)
             _log.exception("%s: choosing a token failed", self.name, exc_info=not isinstance(error, BadLogitsError))
             self._end(sequence)
             deliveries.append((sequence, RequestError(Kind.FAILED, f"no token could be chosen: {error}")))
@@ -129,17 +137,18 @@ class LanguageLane:
 
 
 class _DecodeStep:
-    """One planned run of the decoder."""
+    """One planned run of the decoder, and what those are told who were too late for it."""
 
-    def __init__(self, lane: LanguageLane, shares: list[Share]) -> None:
+    def __init__(self, lane: LanguageLane, shares: list[Share], late: SequenceOf[Delivery]) -> None:
         self._lane = lane
         self._shares = shares
+        self._late = late
 
     def run(self) -> SequenceOf[Delivery]:
-        return self._lane.run(self._shares)
+        return [*self._late, *(self._lane.run(self._shares) if self._shares else ())]
 
     def fail(self, error: BaseException) -> SequenceOf[Delivery]:
-        return self._lane.fail(self._shares, error)
+        return [*self._late, *self._lane.fail(self._shares, error)]
 
 
 def _row(share: Share) -> RowWork:
@@ -149,6 +158,5 @@ def _row(share: Share) -> RowWork:
         raise RuntimeError("a sequence without a slot was scheduled")
     start = sequence.num_cached
     end = start + num_tokens
-    return RowWork(
-        slot=sequence.slot, tokens=sequence.tokens[start:end], past=start, logits=end == len(sequence.tokens)
-    )
+    num_logits = int(end == len(sequence.tokens))
+    return RowWork(slot=sequence.slot, tokens=sequence.tokens[start:end], past=start, num_logits=num_logits)

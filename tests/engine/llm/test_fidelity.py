@@ -38,8 +38,7 @@ def one_by_one(decoder: Decoder, tokens: Sequence[int]) -> Floats:
     """The logits after each token of a sequence that has the model to itself."""
     logits = []
     for past, token in enumerate(tokens):
-        (row,) = decoder.run([RowWork(0, [token], past, True)])
-        assert row is not None
+        ((row,),) = decoder.run([RowWork(0, [token], past, 1)])
         logits.append(row.whole())
     decoder.release(0)
     return np.stack(logits)
@@ -66,9 +65,8 @@ def test_eight_interleaved_sequences_answer_as_each_does_alone(decoder: Decoder,
         for slot, tokens in enumerate(sequences):
             if step >= 5 * slot and held[slot] < len(tokens):
                 count = 1 if held[slot] else 3 + 2 * slot
-                rows.append(RowWork(slot, tokens[held[slot] : held[slot] + count], held[slot], True))
-        for row, result in zip(rows, decoder.run(rows), strict=True):
-            assert result is not None
+                rows.append(RowWork(slot, tokens[held[slot] : held[slot] + count], held[slot], 1))
+        for row, (result,) in zip(rows, decoder.run(rows), strict=True):
             held[row.slot] += len(row.tokens)
             actual.append(result.whole())
             expected.append(alone[row.slot][held[row.slot] - 1])

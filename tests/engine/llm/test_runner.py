@@ -67,7 +67,7 @@ def test_O08_a_decoder_that_answers_for_another_number_of_rows_fails_the_step(mo
     decoder = FakeDecoder()
     model = chat_model(decoder)
     jobs = [ask(model, text) for text in "ab"]
-    monkeypatch.setattr(decoder, "run", lambda rows: [decoder.logits_of(ord("a"))])
+    monkeypatch.setattr(decoder, "run", lambda rows: [[decoder.logits_of(ord("a"))]])
     failed = step(model)
     assert [job for job, _ in failed] == jobs
     assert all(isinstance(event, RequestError) for _, event in failed)
