@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from typing import Any, Literal, Protocol, TypeVar
 
 from engine.admission import Admission
@@ -93,6 +93,14 @@ class Serving:
             self.num_inside -= 1
             if not self.num_inside:
                 self._emptied.set()
+
+    @contextlib.asynccontextmanager
+    async def use(self, name: Any, type_: type[M]) -> AsyncIterator[M]:
+        """The model called ``name`` and one of its places, until the end of the block. Raises RequestError: 400, 404,
+        503."""
+        model = self.find(name, type_)
+        with self.place(model):
+            yield model
 
     @contextlib.contextmanager
     def place(self, model: Model) -> Iterator[None]:

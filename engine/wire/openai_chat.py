@@ -37,8 +37,7 @@ def routes(serving: Serving) -> list[web.RouteDef]:
 
     async def create(request: web.Request) -> web.StreamResponse:
         asked = parse_chat_request(await read_object(request, serving))
-        model = serving.find(asked.model, ChatModel)
-        with serving.place(model):
+        async with serving.use(asked.model, ChatModel) as model:
             return await _answer(serving, model, asked, request)
 
     return [web.post("/v1/chat/completions", create)]

@@ -21,9 +21,8 @@ def routes(serving: Serving) -> list[web.RouteDef]:
 
     async def create(request: web.Request) -> web.Response:
         body = await read_object(request, serving)
-        model = serving.find(body.get("model"), Embedder)
-        asked = embeddings.parse(body, model.dimensions)
-        with serving.place(model):
+        async with serving.use(body.get("model"), Embedder) as model:
+            asked = embeddings.parse(body, model.dimensions)
             answer = await serving.watched(model.embed(serving.device, asked.texts))
         render = partial(embeddings.render, model.name, answer.vectors, answer.num_tokens, as_base64=asked.base64)
         content = render() if len(asked.texts) <= _RENDERED_IN_PLACE_TEXTS else await asyncio.to_thread(render)
