@@ -15,18 +15,21 @@ from collections.abc import Sequence
 class TextStream:
     """One sequence's text as it grows. stops: non-empty strings."""
 
-    __slots__ = ("_decode", "_held", "_stops", "stopped")
+    __slots__ = ("_decode", "_held", "_stops", "num_characters", "stopped")
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self.stopped = False  # a stop string was found: the text has ended before it
+        self.num_characters = 0  # that have come out of the tokens, shown or not
         self._stops = tuple(stops)
         self._held = ""
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
-    def push(self, token: bytes) -> str:
-        """The text that this token lets out; "" when it only adds to what waits."""
+    def push(self, token: bytes, *, may_stop: bool = True) -> str:
+        """The text that this token lets out; "" when it only adds to what waits. may_stop: False until an answer is as
+        long as was asked at least: stop strings are looked for only in what comes after."""
         text = self._decode(token)
-        if not self._stops or not text:
+        self.num_characters += len(text)
+        if not self._stops or not text or not may_stop:
             return text
         text = self._held + text
         end = self._find_stop(text)

@@ -38,6 +38,7 @@ class Sequence(Job):
     sampler: Sampler
     text: TextStream
     end_ids: Set[int]  # tokens that end an answer and are not part of it
+    min_tokens: int = 0  # of the answer; before it no stop string ends it
     key: str = ""  # whose share of the device it uses: the API key's id; "" for all that have none
     priority: int = 1  # 0 high, 1 normal, 2 low; of one key's sequences the most urgent comes first
     deadline_at: float | None = None  # monotonic seconds; an answer that is not whole by then is of no use
@@ -47,6 +48,8 @@ class Sequence(Job):
     num_prompt_tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
+    _num_shown: int = field(init=False, default=0)  # characters
+    _unsaid: list[tuple[int, Choice]] = field(init=False, default_factory=list)  # with the characters before each
         self.num_prompt_tokens = len(self.tokens)
 
     @property
@@ -73,10 +76,22 @@ class Sequence(Job):
         """Add a chosen token. None: there is nothing to say yet."""
         self.tokens.append(choice.token)
         if choice.token in self.end_ids:
-            return Progress(self.text.finish(), "stop")
-        shown = self.text.push(token_bytes)
+            return self._say(self.text.finish(), "stop")
+        if choice.logprob is not None:
+            self._unsaid.append((self.text.num_characters, choice))
+        shown = self.text.push(token_bytes, may_stop=self.num_output_tokens >= self.min_tokens)
         if self.text.stopped:
-            return Progress(shown, "stop")
+            return self._say(shown, "stop")
         if self.num_output_tokens >= self.max_tokens:
-            return Progress(shown + self.text.finish(), "length")
-        return Progress(shown) if shown else None
+            return self._say(shown + self.text.finish(), "length")
+        return self._say(shown) if shown else None
+
+    def _say(self, text: str, finish_reason: str | None = None) -> Progress:
+        """With the text go the choices of all tokens that it holds something of; with its end those that left none."""
+        self._num_shown += len(text)
+        if not self._unsaid:
+            return Progress(text, finish_reason)
+        whole = finish_reason is not None and not self.text.stopped  # not after a stop string: it is not part of it
+        said = [choice for begin, choice in self._unsaid if whole or begin < self._num_shown]
+        del self._unsaid[: len(said)]
+        return Progress(text, finish_reason, tuple(said))
