@@ -1,10 +1,10 @@
-"""GGUF files of the llama architecture made into model folders, by numpy and onnx alone.
+"""GGUF files of the llama, qwen2 and qwen3 architectures made into model folders, by numpy and onnx alone.
 
 Everything is checked before any work: the architecture, the tensors' names, shapes and types, the vocabulary. Weights
 are carried over exactly (see gguf_blocks), piece by piece, so memory stays bounded. Knows nothing of ONNX Runtime.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,29 +12,26 @@ import gguf
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto
 
 from engine import model_folder
-from engine.importers import gguf_blocks as blocks
-from engine.importers.decode_graph import Layer, Plain, Quantised, Shape, Weight, Weights, build_graph
-from engine.importers.gguf_llama import Hyperparameters, read_hyperparameters, rotary_tables
+from engine.importers import gguf_blocks, gguf_super_blocks
+from engine.importers.decode_weights import Progress, StoredTensor, chat_facts, write_decoder
+from engine.importers.family import Hyperparameters
+from engine.importers.gguf_family import read_hyperparameters
 from engine.importers.gguf_vocabulary import GgufVocabulary, read_vocabulary
 from engine.importers.weights import WeightsFile
-from engine.manifest import ChatFacts, Manifest, Source, TokenizerFacts, created_now
+from engine.manifest import Manifest, Source, TokenizerFacts, created_now
 from engine.model_folder import ModelError, ModelFolder
 
-Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
-
-MAX_CHUNK_TOKENS = 512  # new tokens of one sequence in one run; the key/value memory has as much to spare
-TOP_K = 64
-PIECE_ROWS = 4096  # rows of a weight that are converted at a time
-
-_QUANTISED = {
-    gguf.GGMLQuantizationType.Q4_0: blocks.Q4_0,
-    gguf.GGMLQuantizationType.Q4_1: blocks.Q4_1,
-    gguf.GGMLQuantizationType.Q8_0: blocks.Q8_0,
+_Type = gguf.GGMLQuantizationType
+_BLOCKS = {
+    _Type.Q4_0: gguf_blocks.Q4_0,
+    _Type.Q4_1: gguf_blocks.Q4_1,
+    _Type.Q8_0: gguf_blocks.Q8_0,
+    _Type.Q4_K: gguf_super_blocks.Q4_K,
+    _Type.Q6_K: gguf_super_blocks.Q6_K,
 }
-_PLAIN = (gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.F32)
+_NUMBERS = (_Type.F16, _Type.BF16, _Type.F32)
 
 
 def import_gguf(
@@ -56,7 +53,7 @@ def import_gguf(
         origin = Source(file=source.name, sha256=model_folder.sha256(source))
         progress("hash", 1, 1)
         with WeightsFile(directory / model_folder.WEIGHTS) as weights:
-            graph = _Importer(file, weights, progress).graph()
+            graph = write_decoder(file.model, file.tensors, weights, progress)
         onnx.save(graph, directory / model_folder.GRAPH)
         (directory / model_folder.RANKS).write_bytes(file.vocabulary.tiktoken_file())
         if file.vocabulary.chat_template is not None:
@@ -92,127 +89,37 @@ class _File:
             raise ModelError(f"is no GGUF file or is cut short ({error}); fetch it again") from error
         self.model: Hyperparameters = read_hyperparameters(self.metadata)
         self.vocabulary: GgufVocabulary = read_vocabulary(self.metadata)
-        self.tensors: dict[str, gguf.ReaderTensor] = {tensor.name: tensor for tensor in reader.tensors}
-        self._check_tensors()
+        found = {tensor.name: tensor for tensor in reader.tensors}
+        self._check(found)
+        self.tensors = {name: _stored(tensor) for name, tensor in found.items()}
 
-    def _check_tensors(self) -> None:
+    def _check(self, found: Mapping[str, gguf.ReaderTensor]) -> None:
         needed, optional = self.model.tensors(), self.model.optional_tensors()
-        if missing := needed.keys() - self.tensors.keys():
+        if missing := needed.keys() - found.keys():
             raise ModelError(f"lacks {len(missing)} tensors, {min(missing)} among them; fetch it again")
-        for name, tensor in self.tensors.items():
+        for name, tensor in found.items():
             expected = needed.get(name) or optional.get(name)
             if expected is None:
                 raise ModelError(
                     f"holds the tensor {name}, which this importer does not know; the model is not supported"
                 )
-            shape = tuple(int(size) for size in reversed(tensor.shape))
-            if shape != expected:
+            if (shape := _shape(tensor)) != expected:
                 raise ModelError(f"the tensor {name} has shape {shape} and should have {expected}; fetch it again")
-            if tensor.tensor_type not in (*_PLAIN, *(_QUANTISED if len(shape) == 2 else ())):
-                kind = gguf.GGMLQuantizationType(tensor.tensor_type).name
-                raise ModelError(f"the tensor {name} is of type {kind}; supported: Q4_0, Q4_1, Q8_0, F16, F32")
+            if tensor.tensor_type not in (*_NUMBERS, *(_BLOCKS if len(shape) == 2 else ())):
+                supported = ", ".join(kind.name for kind in (*_BLOCKS, *_NUMBERS))
+                kind = _Type(tensor.tensor_type).name
+                raise ModelError(f"the tensor {name} is of type {kind}; supported: {supported}")
 
 
-class _Importer:
-    """Carries the tensors of one file into the weights file and the graph."""
-
-    def __init__(self, file: _File, weights: WeightsFile, progress: Progress) -> None:
-        self._file = file
-        self._weights = weights
-        self._progress = progress
-        self._done_bytes = 0
-        self._total_bytes = sum(int(tensor.n_bytes) for tensor in file.tensors.values())
-
-    def graph(self) -> onnx.ModelProto:
-        model = self._file.model
-        shape = Shape(
-            layers=model.layers,
-            hidden=model.hidden,
-            heads=model.heads,
-            kv_heads=model.kv_heads,
-            head_dim=model.head_dim,
-            feed_forward=model.feed_forward,
-            vocab_size=model.vocab_size,
-            norm_epsilon=model.norm_epsilon,
-            top_k=min(TOP_K, model.vocab_size),
-        )
-        factors = self._file.tensors.get("rope_freqs.weight")
-        tables = rotary_tables(
-            model, model.context + MAX_CHUNK_TOKENS, None if factors is None else factors.data.astype(np.float32)
-        )
-        cosines, sines = (
-            self._weights.append(name, table.shape, [table])
-            for name, table in zip(("cosines", "sines"), tables, strict=True)
-        )
-        head = self._weight("output.weight") if "output.weight" in self._file.tensors else None
-        weights = Weights(
-            embedding=self._weight("token_embd.weight"),
-            layers=[self._layer(number) for number in range(model.layers)],
-            output_norm=self._vector("output_norm.weight"),
-            head=head,
-        )
-        return build_graph(shape, weights, cosines, sines)
-
-    def _layer(self, number: int) -> Layer:
-        block = f"blk.{number}"
-        return Layer(
-            attention_norm=self._vector(f"{block}.attn_norm.weight"),
-            query_key_value=self._group(*(f"{block}.attn_{part}.weight" for part in "qkv")),
-            attention_output=self._weight(f"{block}.attn_output.weight"),
-            feed_forward_norm=self._vector(f"{block}.ffn_norm.weight"),
-            gate_up=self._group(*(f"{block}.ffn_{part}.weight" for part in ("gate", "up"))),
-            down=self._weight(f"{block}.ffn_down.weight"),
-        )
-
-    def _group(self, *names: str) -> Sequence[Weight]:
-        """Projections of one input: a single weight when all are of one type, else one weight each."""
-        if len({self._file.tensors[name].tensor_type for name in names}) == 1:
-            return [self._weight(*names)]
-        return [self._weight(name) for name in names]
-
-    def _weight(self, *names: str) -> Weight:
-        """The weight made of these tensors, one below the other."""
-        tensors = [self._file.tensors[name] for name in names]
-        rows = sum(int(tensor.shape[1]) for tensor in tensors)
-        columns = int(tensors[0].shape[0])
-        form = _QUANTISED.get(tensors[0].tensor_type)
-        weight: Weight
-        if form is None:
-            pieces = (piece.astype(np.float32) for piece in _pieces(tensors))
-            weight = Plain(rows, columns, self._weights.append(names[0], (rows, columns), pieces))
-        else:
-            per_block = (rows, columns // blocks.BLOCK)
-
-            def part(label: str, width: int, convert: Callable[..., NDArray[Any]]) -> TensorProto:
-                converted = (convert(piece, form) for piece in _pieces(tensors))
-                shape = (*per_block, width) if width else per_block
-                return self._weights.append(f"{names[0]}.{label}", shape, converted)
-
-            weight = Quantised(
-                rows,
-                columns,
-                form.bits,
-                integers=part("integers", 4 * form.bits, blocks.integers),
-                scales=part("scales", 0, blocks.scales),
-                centres=part("centres", 0, blocks.centres) if form.has_minimum else None,
-            )
-        self._advance(tensors)
-        return weight
-
-    def _vector(self, name: str) -> TensorProto:
-        tensor = self._file.tensors[name]
-        self._advance([tensor])
-        return self._weights.append(name, tensor.data.shape, [tensor.data.astype(np.float32)])
-
-    def _advance(self, tensors: Sequence[gguf.ReaderTensor]) -> None:
-        self._done_bytes += sum(int(tensor.n_bytes) for tensor in tensors)
-        self._progress("weights", self._done_bytes, self._total_bytes)
+def _shape(tensor: gguf.ReaderTensor) -> tuple[int, ...]:
+    return tuple(int(size) for size in reversed(tensor.shape))
 
 
-def _pieces(tensors: Sequence[gguf.ReaderTensor]) -> Iterator[NDArray[Any]]:
-    for tensor in tensors:
-        for start in range(0, len(tensor.data), PIECE_ROWS):
-            yield tensor.data[start : start + PIECE_ROWS]
+def _stored(tensor: gguf.ReaderTensor) -> StoredTensor:
+    data = tensor.data
+    if tensor.tensor_type == _Type.BF16:  # which the package gives as bytes
+        data = data.view(np.uint16)
+    return StoredTensor(_shape(tensor), data, _BLOCKS.get(tensor.tensor_type))
 
 
 def _manifest(name: str, file: _File, origin: Source) -> Manifest:
@@ -221,24 +128,11 @@ def _manifest(name: str, file: _File, origin: Source) -> Manifest:
     return Manifest(
         name=name,
         kind="chat",
-        architecture="llama",
+        architecture=model.family,
         license=license_name if isinstance(license_name, str) else None,
         created=created_now(),
         source=origin,
-        chat=ChatFacts(
-            layers=model.layers,
-            hidden=model.hidden,
-            heads=model.heads,
-            kv_heads=model.kv_heads,
-            head_dim=model.head_dim,
-            vocab_size=model.vocab_size,
-            context=model.context,
-            max_chunk=MAX_CHUNK_TOKENS,
-            top_k=min(TOP_K, model.vocab_size),
-            eos_ids=vocabulary.eos_ids,
-            bos_id=vocabulary.bos_id,
-            add_bos=vocabulary.add_bos,
-        ),
+        chat=chat_facts(model, eos_ids=vocabulary.eos_ids, bos_id=vocabulary.bos_id, add_bos=vocabulary.add_bos),
         tokenizer=TokenizerFacts(
             kind="tiktoken",
             file=model_folder.RANKS,

@@ -1,61 +1,75 @@
 """GGUF's weight blocks in the layout of ONNX Runtime's MatMulNBits. Pure numpy; knows no graph and no file.
 
-A block holds 32 weights of one row. Four-bit blocks carry weights 0-15 in the low and 16-31 in the high nibbles;
-MatMulNBits packs neighbours into one byte. All conversions are exact: integers stay integers and each float16 scale
-becomes the float32 of the same value.
+A form says how raw rows uint8 [N, bytes] come apart, K columns in blocks of 32 or 16. All conversions are exact:
+integers stay integers, and a scale, a float16 or the product of a float16 and a small integer, fits a float32.
 
-    Q4_0   w = d (q - 8)             the form of MatMulNBits, whose zero point defaults to 8
-    Q4_1   w = d q + m               split into d (q - 8) and (m + 8 d), the second constant within a block
-    Q8_0   w = d q, q signed         d ((q + 128) - 128), whose zero point defaults to 128
+    Q4_0   w = d (q - 8)              the form of MatMulNBits, whose zero point defaults to 8
+    Q4_1   w = d q + m                split into d (q - 8) and (m + 8 d), the second constant within a block
+    Q8_0   w = d q, q signed          d ((q + 128) - 128), whose zero point defaults to 128
+
+The forms of 256 weights in gguf_super_blocks.py end in the same three parts.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK = 32
+Raw = NDArray[np.uint8]
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class BlockFormat:
-    """Where a quantised block keeps its parts, in bytes."""
+    """How raw rows become the parts of a MatMulNBits weight."""
 
     bits: int
-    block_bytes: int
-    has_minimum: bool  # a float16 minimum follows the float16 scale
+    block: int  # weights that share a scale
+    integers: Callable[[Raw], Raw]  # -> uint8 [N, K/block, block·bits/8]
+    scales: Callable[[Raw], Floats]  # -> [N, K/block]
+    centres: Callable[[Raw], Floats] | None = None  # -> [N, K/block], to be added to every weight of a block
 
 
-Q4_0 = BlockFormat(bits=4, block_bytes=18, has_minimum=False)
-Q4_1 = BlockFormat(bits=4, block_bytes=20, has_minimum=True)
-Q8_0 = BlockFormat(bits=8, block_bytes=34, has_minimum=False)
+def blocks_of(rows: Raw, block_bytes: int) -> Raw:
+    """Raw rows cut into blocks, [N, blocks, block_bytes]."""
+    return rows.reshape(rows.shape[0], -1, block_bytes)
 
 
-def integers(rows: NDArray[np.uint8], form: BlockFormat) -> NDArray[np.uint8]:
-    """The packed integers uint8 [N, K/32, 4·bits] of raw rows uint8 [N, K/32·block_bytes]."""
-    blocks = _blocks(rows, form)
-    body = blocks[..., 4 if form.has_minimum else 2 :]
-    if form.bits == 8:
-        return np.bitwise_xor(body, np.uint8(0x80))
-    halves = np.concatenate([body & 0x0F, body >> 4], axis=-1)  # the block's 32 integers in order
-    packed: NDArray[np.uint8] = halves[..., 0::2] | halves[..., 1::2] << 4
+def half_at(blocks: Raw, at: int) -> Floats:
+    """The float16 at byte `at` of every block."""
+    halves: NDArray[Any] = np.ascontiguousarray(blocks[..., at : at + 2]).view(np.float16)
+    return halves[..., 0].astype(np.float32)
+
+
+def pack(integers: Raw) -> Raw:
+    """Four-bit integers [..., 2 n] as MatMulNBits packs them: neighbours in one byte, the first one low."""
+    packed: Raw = integers[..., 0::2] | integers[..., 1::2] << np.uint8(4)
     return packed
 
 
-def scales(rows: NDArray[np.uint8], form: BlockFormat) -> NDArray[np.float32]:
-    """The scale d of every block, float32 [N, K/32]."""
-    return _float16_at(rows, form, 0)
+def _nibbles(blocks: Raw) -> Raw:
+    """The integers of four-bit blocks in order: weights 0-15 lie in the low and 16-31 in the high nibbles."""
+    return np.concatenate([blocks & 0x0F, blocks >> 4], axis=-1)
 
 
-def centres(rows: NDArray[np.uint8], form: BlockFormat) -> NDArray[np.float32]:
-    """What the split of Q4_1 adds to every weight of a block, m + 8 d, float32 [N, K/32]."""
-    return _float16_at(rows, form, 2) + np.float32(8) * _float16_at(rows, form, 0)
-
-
-def _blocks(rows: NDArray[np.uint8], form: BlockFormat) -> NDArray[np.uint8]:
-    return rows.reshape(rows.shape[0], -1, form.block_bytes)
-
-
-def _float16_at(rows: NDArray[np.uint8], form: BlockFormat, at: int) -> NDArray[np.float32]:
-    pair = np.ascontiguousarray(_blocks(rows, form)[..., at : at + 2])
-    return pair.view(np.float16)[..., 0].astype(np.float32)
+Q4_0 = BlockFormat(
+    bits=4,
+    block=32,
+    integers=lambda rows: pack(_nibbles(blocks_of(rows, 18)[..., 2:])),
+    scales=lambda rows: half_at(blocks_of(rows, 18), 0),
+)
+Q4_1 = BlockFormat(
+    bits=4,
+    block=32,
+    integers=lambda rows: pack(_nibbles(blocks_of(rows, 20)[..., 4:])),
+    scales=lambda rows: half_at(blocks_of(rows, 20), 0),
+    centres=lambda rows: half_at(blocks_of(rows, 20), 2) + np.float32(8) * half_at(blocks_of(rows, 20), 0),
+)
+Q8_0 = BlockFormat(
+    bits=8,
+    block=32,
+    integers=lambda rows: blocks_of(rows, 34)[..., 2:] ^ np.uint8(0x80),
+    scales=lambda rows: half_at(blocks_of(rows, 34), 0),
+)

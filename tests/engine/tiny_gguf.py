@@ -1,4 +1,4 @@
-"""Small random GGUF files of the llama architecture, written by the gguf package."""
+"""Small random GGUF files of each family, written by the gguf package."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +35,9 @@ def write_tiny_gguf(
     path: Path,
     kind: str = "Q4_1",
     *,
+    family: str = "llama",
+    hidden: int = HIDDEN,
+    feed_forward: int = FEED_FORWARD,
     kinds: Mapping[str, str] | None = None,
     tied: bool = True,
     metadata: Mapping[str, Any] | None = None,
@@ -44,22 +47,23 @@ def write_tiny_gguf(
 ) -> Path:
     """Write a file whose matrices are of `kind`, or of the kind that `kinds` names for a part of their name.
 
-    `metadata` replaces keys (None removes one), `without` leaves tensors out, `extra` adds float32 tensors.
+    `hidden` is also the width of all heads; blocks of 256 want a multiple of it, and of `feed_forward`. `metadata`
+    replaces keys (None removes one), `without` leaves tensors out, `extra` adds float32 tensors.
     """
     random = np.random.default_rng(seed)
     vocabulary = tokens()
-    architecture = (metadata or {}).get("general.architecture", "llama")
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, (metadata or {}).get("general.architecture", family))
+    head_dim = hidden // HEADS
     values: dict[str, Any] = {
-        "llama.block_count": LAYERS,
-        "llama.context_length": CONTEXT,
-        "llama.embedding_length": HIDDEN,
-        "llama.feed_forward_length": FEED_FORWARD,
-        "llama.attention.head_count": HEADS,
-        "llama.attention.head_count_kv": KV_HEADS,
-        "llama.attention.layer_norm_rms_epsilon": 1e-5,
-        "llama.rope.freq_base": 10_000.0,
-        "llama.rope.dimension_count": HEAD_DIM,
+        f"{family}.block_count": LAYERS,
+        f"{family}.context_length": CONTEXT,
+        f"{family}.embedding_length": hidden,
+        f"{family}.feed_forward_length": feed_forward,
+        f"{family}.attention.head_count": HEADS,
+        f"{family}.attention.head_count_kv": KV_HEADS,
+        f"{family}.attention.layer_norm_rms_epsilon": 1e-5,
+        f"{family}.rope.freq_base": 10_000.0,
+        f"{family}.rope.dimension_count": head_dim,
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "smollm",
         "tokenizer.ggml.tokens": vocabulary,
@@ -73,30 +77,35 @@ def write_tiny_gguf(
     values.update({key: value for key, value in (metadata or {}).items() if key != "general.architecture"})
     for key, value in values.items():
         _add(writer, key, value)
-    matrices = {"token_embd.weight": (len(vocabulary), HIDDEN)}
+    matrices = {"token_embd.weight": (len(vocabulary), hidden)}
     if not tied:
-        matrices["output.weight"] = (len(vocabulary), HIDDEN)
-    vectors = ["output_norm.weight"]
+        matrices["output.weight"] = (len(vocabulary), hidden)
+    gains, biases = {"output_norm.weight": hidden}, {}
     for layer in range(LAYERS):
         block = f"blk.{layer}"
-        vectors += [f"{block}.attn_norm.weight", f"{block}.ffn_norm.weight"]
+        gains |= {f"{block}.attn_norm.weight": hidden, f"{block}.ffn_norm.weight": hidden}
         matrices |= {
-            f"{block}.attn_q.weight": (HEADS * HEAD_DIM, HIDDEN),
-            f"{block}.attn_k.weight": (KV_HEADS * HEAD_DIM, HIDDEN),
-            f"{block}.attn_v.weight": (KV_HEADS * HEAD_DIM, HIDDEN),
-            f"{block}.attn_output.weight": (HIDDEN, HEADS * HEAD_DIM),
-            f"{block}.ffn_gate.weight": (FEED_FORWARD, HIDDEN),
-            f"{block}.ffn_up.weight": (FEED_FORWARD, HIDDEN),
-            f"{block}.ffn_down.weight": (HIDDEN, FEED_FORWARD),
+            f"{block}.attn_q.weight": (HEADS * head_dim, hidden),
+            f"{block}.attn_k.weight": (KV_HEADS * head_dim, hidden),
+            f"{block}.attn_v.weight": (KV_HEADS * head_dim, hidden),
+            f"{block}.attn_output.weight": (hidden, HEADS * head_dim),
+            f"{block}.ffn_gate.weight": (feed_forward, hidden),
+            f"{block}.ffn_up.weight": (feed_forward, hidden),
+            f"{block}.ffn_down.weight": (hidden, feed_forward),
         }
-    for name in vectors:
+        if family == "qwen2":
+            biases |= {f"{block}.attn_{part}.bias": matrices[f"{block}.attn_{part}.weight"][0] for part in "qkv"}
+        if family == "qwen3":
+            gains |= {f"{block}.attn_q_norm.weight": head_dim, f"{block}.attn_k_norm.weight": head_dim}
+    for name, size in gains.items():
         if name not in without:
-            writer.add_tensor(name, random.uniform(0.5, 1.5, HIDDEN).astype(np.float32))
+            writer.add_tensor(name, random.uniform(0.5, 1.5, size).astype(np.float32))
     for name, shape in matrices.items():
-        values_ = random.normal(0, 0.15, shape).astype(np.float32)
         chosen = next((other for part, other in (kinds or {}).items() if part in name), kind)
         if name not in without:
-            _add_matrix(writer, name, values_, chosen)
+            _add_matrix(writer, name, shape, chosen, random)
+    for name, size in biases.items():
+        writer.add_tensor(name, random.normal(0, 0.5, size).astype(np.float32))
     for name, array in (extra or {}).items():
         writer.add_tensor(name, array)
     writer.write_header_to_file()
@@ -122,11 +131,29 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
             writer.add_array(key, value)
 
 
-def _add_matrix(writer: gguf.GGUFWriter, name: str, values: np.ndarray, kind: str) -> None:
+def _add_matrix(
+    writer: gguf.GGUFWriter, name: str, shape: tuple[int, int], kind: str, random: np.random.Generator
+) -> None:
+    type_ = gguf.GGMLQuantizationType[kind]
+    if kind in ("Q4_K", "Q6_K"):
+        writer.add_tensor(name, random_blocks(kind, shape, random), raw_dtype=type_)
+        return
+    values = random.normal(0, 0.15, shape).astype(np.float32)
     if kind == "F32":
         writer.add_tensor(name, values)
     elif kind == "F16":
         writer.add_tensor(name, values.astype(np.float16))
     else:
-        type_ = gguf.GGMLQuantizationType[kind]
         writer.add_tensor(name, gguf.quants.quantize(values, type_), raw_dtype=type_)
+
+
+def random_blocks(kind: str, shape: tuple[int, int], random: np.random.Generator) -> np.ndarray:
+    """Raw rows of Q4_K or Q6_K, which the package cannot write: random bits, and scales for weights of about 0.07."""
+    blocks = random.integers(0, 256, (shape[0], shape[1] // 256, {"Q4_K": 144, "Q6_K": 210}[kind]), dtype=np.uint8)
+    scale = random.uniform(0.5, 1.5, blocks.shape[:2]) * 0.07 / {"Q4_K": 256, "Q6_K": 1370}[kind]
+    if kind == "Q4_K":
+        blocks[..., 0:2] = scale.astype(np.float16)[..., None].view(np.uint8)
+        blocks[..., 2:4] = (7.5 * scale).astype(np.float16)[..., None].view(np.uint8)
+    else:
+        blocks[..., 208:210] = scale.astype(np.float16)[..., None].view(np.uint8)
+    return blocks.reshape(shape[0], -1)

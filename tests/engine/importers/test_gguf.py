@@ -32,13 +32,10 @@ def divergence(file: Path, folder: Path) -> float:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize(
-    ("kind", "bound"),
-    [("F32", EXACT), ("F16", EXACT), ("BF16", EXACT), ("Q8_0", ROUNDED), ("Q4_0", ROUNDED), ("Q4_1", ROUNDED)],
-)
-def test_each_type_computes_the_dequantised_model(tmp_path: Path, kind: str, bound: float, tied: bool) -> None:
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
+def test_each_type_computes_the_dequantised_model(tmp_path: Path, kind: str, tied: bool) -> None:
     file = write_tiny_gguf(tmp_path / "tiny.gguf", kind, tied=tied)
-    assert divergence(file, tmp_path / "tiny") < bound
+    assert divergence(file, tmp_path / "tiny") < (ROUNDED if kind.startswith("Q") else EXACT)
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])
