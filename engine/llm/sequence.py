@@ -46,10 +46,10 @@ class Sequence(Job):
     slot: int | None = None
     num_cached: int = 0  # tokens whose keys and values are in the slot
     num_prompt_tokens: int = field(init=False)
-
-    def __post_init__(self) -> None:
     _num_shown: int = field(init=False, default=0)  # characters
     _unsaid: list[tuple[int, Choice]] = field(init=False, default_factory=list)  # with the characters before each
+
+    def __post_init__(self) -> None:
         self.num_prompt_tokens = len(self.tokens)
 
     @property
