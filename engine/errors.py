@@ -28,6 +28,7 @@ class Kind(Enum):
     MODEL_NOT_FOUND = (404, "invalid_request_error", "model_not_found")
     METHOD = (405, "invalid_request_error", "method_not_allowed")
     TIMEOUT = (408, "invalid_request_error", "request_timeout")
+    DEADLINE = (408, "invalid_request_error", "deadline_exceeded")  # the client's own: no fault of the engine's health
     TOO_LARGE = (413, "invalid_request_error", "request_too_large")
     MEDIA_TYPE = (415, "invalid_request_error", "unsupported_media_type")
     CONTEXT_LENGTH = (422, "invalid_request_error", "context_length_exceeded")

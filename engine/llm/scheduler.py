@@ -1,9 +1,10 @@
 """Who runs next in the language model, and with how many tokens.
 
 Pure. Continuous batching with chunked prefill: each step first gives every begun answer its next token, then reads as
-much of the oldest unread prompts as the allowance pays for. Slots are given first come, first served, and only while
-all that hold one could grow to their longest within the memory; a parked sequence keeps its slot and is passed over.
-The queue is bounded outside, by the Admission that lets requests in.
+much of the unread prompts as the allowance pays for, those first whose turn it is (``engine.llm.waiting``). A sequence
+has a slot or waits for one. It goes back to waiting, with all its tokens, when the memory is short (the one that is due
+last; the first one stays, so somebody always gets on) or when its reader is slow and others wait; what was in its slot
+is read again later. The queue is bounded outside, by the Admission that lets requests in.
 
 A prompt is never cut so that one token stands alone: a single token meets other kernels, and measured on every cut of
 a prompt those were the only ones that changed the logits after it (two best tokens 0.10 nats apart became 0.005).
@@ -11,13 +12,20 @@ a prompt those were the only ones that changed the logits after it (two best tok
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence as SequenceOf
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from engine.errors import RequestError
 from engine.llm.cost import SMALLEST_CHUNK, StepCost
+from engine.llm.deadlines import Deadlines
+from engine.llm.forecast import Forecast
+from engine.llm.ledger import Ledger
 from engine.llm.sequence import Sequence
+from engine.llm.waiting import Waiting, due_at
+
+PARKED_GRACE_S = 1.0  # so long a parked sequence keeps its slot while others wait for one
+_GROWTH_TOKENS = 32  # a sequence gets a slot only when all that have one could grow by so many
 
 
 class Share(NamedTuple):
@@ -27,72 +35,167 @@ class Share(NamedTuple):
     num_tokens: int
 
 
-class Scheduler:
-    """Slots, the queue before them, and the plan of each step.
+class Plan(NamedTuple):
+    """What is to be done next: free the slots, tell those who were too late, run the shares."""
 
-    max_chunk: tokens of one sequence in one step. max_held: tokens that all slots together may come to hold, at least
-    as many as the longest sequence has.
+    shares: list[Share]
+    freed: list[int]
+    late: list[tuple[Sequence, RequestError]]
+
+
+class Scheduler:
+    """Slots, those who wait for one, and the plan of each step.
+
+    max_chunk: tokens of one sequence in one step. max_held: tokens that all slots together may hold, at least as many
+    as the longest sequence has.
     """
 
     def __init__(self, slots: int, cost: StepCost, *, max_chunk: int, max_held: int) -> None:
-        self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # in the order in which they were given a slot
+        self.num_preempted = 0  # these two only grow: sequences sent back to wait, and why
+        self.num_parked_out = 0
+        self._ledger = Ledger()
+        self.waiting = Waiting(self._ledger)
+        self.forecast = Forecast(slots, cost)
+        self._deadlines = Deadlines()
         self._free = list(range(slots))  # a heap: the lowest is given first, a run covers all slots up to the highest
+        self._freed: list[int] = []
         self._cost = cost
         self._max_chunk = max_chunk
-        self._room = max_held  # tokens that nobody with a slot can come to hold
+        self.max_held = max_held
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence."""
-        self.waiting.append(sequence)
+        sequence.due_at = due_at(sequence, self._cost.token_s)
+        self._ledger.enter(sequence.key)
+        self.waiting.add(sequence)
+        self._deadlines.add(sequence)
 
-    def ready(self) -> bool:
-        """Whether ``plan`` would give a step."""
-        return self._next_fits() or any(not sequence.parked for sequence in self.running)
+    def ready(self, now: float) -> bool:
+        """Whether ``plan`` would give anything to do."""
+        if any(not sequence.parked for sequence in self.running):
+            return True
+        wake_at = self.wake_at()
+        return self._next_that_fits() is not None or (wake_at is not None and wake_at <= now)
+
+    def wake_at(self) -> float | None:
+        """When ``ready`` will turn true by itself: at a deadline, or when a parked sequence must make way."""
+        instants = [self._deadlines.next_at()]
+        if self.running and self.waiting.next() is not None:
+            parked = [sequence.parked_at for sequence in self.running if sequence.parked_at is not None]
+            instants.append(min(parked) + PARKED_GRACE_S if parked else None)
+        return min((at for at in instants if at is not None), default=None)
 
     def decoding(self) -> bool:
         """Whether a reader waits for the next token of an answer that has begun."""
         return any(sequence.decoding and not sequence.parked for sequence in self.running)
 
-    def plan(self, allowance_s: float) -> list[Share]:
-        """The shares of the next step: decodes, then prefill within the allowance. Gives free slots to the waiting."""
+    def plan(self, allowance_s: float, now: float) -> Plan:
+        """The next step: decodes, then prefill within the allowance. Gives free slots to those who wait."""
+        late = self._end_late(allowance_s, now)
+        self._make_way(now)
         self._give_slots()
-        active = [sequence for sequence in self.running if not sequence.parked]
-        shares = [Share(sequence, 1) for sequence in active if sequence.decoding]
-        budget = self._cost.chunk_tokens(allowance_s)
-        for sequence in active:
-            if not sequence.decoding and (num_tokens := _piece(sequence.num_unread, min(budget, self._max_chunk))):
-                shares.append(Share(sequence, num_tokens))
-                budget -= num_tokens
-        return shares
+        shares = self._spare_memory(self._share(allowance_s))
+        freed, self._freed = self._freed, []
+        return Plan(shares, freed, late)
 
     def advance(self, shares: SequenceOf[Share]) -> None:
         """The step was run: its tokens are in the slots."""
         for sequence, num_tokens in shares:
             sequence.num_cached += num_tokens
+            self._ledger.settle(sequence, ended=False)
 
     def remove(self, sequence: Sequence) -> int | None:
         """Take a sequence out, wherever it stands; the slot that it gives back, None if it had none."""
         slot = sequence.slot
         if slot is not None:
-            self.running.remove(sequence)
-            self._room += sequence.most_tokens
-            heappush(self._free, slot)
-            sequence.slot = None
+            self._take_slot(sequence)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
+        else:
+            return None
+        if sequence.num_output_tokens:
+            self.forecast.ended(sequence)
+        self._ledger.settle(sequence, ended=True)
+        self._ledger.leave(sequence.key)
+        self._deadlines.discard(sequence)
         return slot
 
-    def _next_fits(self) -> bool:
-        """Whether the first that waits can have a slot; nobody passes it, so it cannot starve."""
-        return bool(self._free and self.waiting) and self.waiting[0].most_tokens <= self._room
+    def work_s(self) -> float:
+        """How long all that is inside will take. Any thread: it may be a moment old."""
+        return self.forecast.work_s([*self.running, *self.waiting])
+
+    def _end_late(self, allowance_s: float, now: float) -> list[tuple[Sequence, RequestError]]:
+        def first_token_s(sequence: Sequence) -> float:
+            ahead = self.waiting.ahead_of(sequence)
+            return self.forecast.first_token_s(sequence, running=self.running, ahead=ahead, allowance_s=allowance_s)
+
+        late = self._deadlines.judge(now, self._cost.token_s, first_token_s)
+        for sequence, _ in late:
+            if (slot := self.remove(sequence)) is not None:
+                self._freed.append(slot)
+        return late
+
+    def _make_way(self, now: float) -> None:
+        """Send parked sequences back to wait while others could use their slots."""
+        while self.waiting.next() is not None and self._next_that_fits() is None:
+            parked = [(at, number) for number, each in enumerate(self.running) if (at := each.parked_at) is not None]
+            longest_at, number = min(parked, default=(now, 0))
+            if longest_at + PARKED_GRACE_S > now:
+                return
+            self.num_parked_out += 1
+            self._send_back(self.running[number])
 
     def _give_slots(self) -> None:
-        while self._next_fits():
-            sequence = self.waiting.popleft()
+        while (sequence := self._next_that_fits()) is not None:
+            self.waiting.remove(sequence)
+            self._ledger.prepay(sequence, self.forecast.answer_tokens(sequence))
             sequence.slot = heappop(self._free)
-            self._room -= sequence.most_tokens
             self.running.append(sequence)
+
+    def _share(self, allowance_s: float) -> list[Share]:
+        active = [sequence for sequence in self.running if not sequence.parked]
+        shares = [Share(sequence, 1) for sequence in active if sequence.decoding]
+        budget = self._cost.chunk_tokens(allowance_s)
+        reading = [sequence for sequence in active if not sequence.decoding]
+        for sequence in sorted(reading, key=self.waiting.rank):
+            if num_tokens := _piece(sequence.num_unread, min(budget, self._max_chunk)):
+                shares.append(Share(sequence, num_tokens))
+                budget -= num_tokens
+        return shares
+
+    def _spare_memory(self, shares: list[Share]) -> list[Share]:
+        """The shares that the memory has room for: until it has, the one that is due last goes back to wait."""
+        while self._held() + sum(share.num_tokens for share in shares) > self.max_held and len(self.running) > 1:
+            victim = max(self.running, key=lambda each: (each.parked, each.due_at))
+            self.num_preempted += 1
+            self._send_back(victim)
+            shares = [share for share in shares if share.sequence is not victim]
+        return shares
+
+    def _next_that_fits(self) -> Sequence | None:
+        """The one that comes next, if it can have a slot; nobody passes it, so it cannot starve."""
+        sequence = self.waiting.next() if self._free else None
+        if sequence is None or not self.running:
+            return sequence
+        num_tokens = sum(len(each.tokens) + _GROWTH_TOKENS for each in (*self.running, sequence))
+        return sequence if num_tokens <= self.max_held else None
+
+    def _held(self) -> int:
+        return sum(each.num_cached for each in self.running)
+
+    def _send_back(self, sequence: Sequence) -> None:
+        self._freed.append(self._take_slot(sequence))
+        sequence.num_cached = 0
+        self.waiting.add(sequence)
+
+    def _take_slot(self, sequence: Sequence) -> int:
+        if sequence.slot is None:
+            raise ValueError("a sequence without a slot cannot give one back")
+        slot, sequence.slot = sequence.slot, None
+        self.running.remove(sequence)
+        heappush(self._free, slot)
+        return slot
 
 
 def _piece(num_unread: int, budget: int) -> int:

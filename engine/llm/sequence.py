@@ -3,8 +3,8 @@
 Pure state. A sequence waits without a slot; with one, its unread tokens are its prompt (prefill) or the one token that
 was chosen last (decode). So what is to be done next is never stored, only counted:
 
-    waiting   slot is None
-    prefill   slot, no token chosen yet: len(tokens) - num_cached are to be read, in chunks
+    waiting   slot is None; it may have begun before and come back, with all its tokens
+    prefill   slot, len(tokens) - num_cached tokens are to be read, in chunks, before one can be chosen
     decode    slot, some token chosen: exactly one is to be read
     ended     no slot any more, finish_reason or an error was delivered
 """
@@ -42,15 +42,22 @@ class Sequence(Job):
     key: str = ""  # whose share of the device it uses: the API key's id; "" for all that have none
     priority: int = 1  # 0 high, 1 normal, 2 low; of one key's sequences the most urgent comes first
     deadline_at: float | None = None  # monotonic seconds; an answer that is not whole by then is of no use
-    parked: bool = False  # set by the loop: its reader is slow, so produce nothing for now
+    parked_at: float | None = None  # set by the loop: since then its reader is slow, so produce nothing for now
     slot: int | None = None
     num_cached: int = 0  # tokens whose keys and values are in the slot
+    due_at: float = field(init=False, default=0.0)  # monotonic seconds: its place in line, see engine.llm.waiting
+    num_prepaid: int | None = field(init=False, default=None)  # tokens of its answer that its key was charged for
     num_prompt_tokens: int = field(init=False)
     _num_shown: int = field(init=False, default=0)  # characters
     _unsaid: list[tuple[int, Choice]] = field(init=False, default_factory=list)  # with the characters before each
 
     def __post_init__(self) -> None:
         self.num_prompt_tokens = len(self.tokens)
+
+    @property
+    def parked(self) -> bool:
+        """Its reader is slow: it keeps what it has and gets nothing more."""
+        return self.parked_at is not None
 
     @property
     def most_tokens(self) -> int:
@@ -64,8 +71,8 @@ class Sequence(Job):
 
     @property
     def decoding(self) -> bool:
-        """Its first token was chosen: a reader waits for the next."""
-        return len(self.tokens) > self.num_prompt_tokens
+        """It has begun to answer, and all but the token chosen last is in its slot: a reader waits for the next."""
+        return len(self.tokens) > self.num_prompt_tokens and self.num_unread == 1
 
     @property
     def num_unread(self) -> int:

@@ -1,0 +1,65 @@
+"""Deadlines of sequences: who cannot be in time, and what it is told.
+
+Pure. A sequence is judged on arrival by the forecast, and before each step by the reading that it needs at least: what
+cannot be in time is ended before it costs anything more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.errors import Kind, RequestError
+from engine.llm.sequence import Sequence
+
+
+class Deadlines:
+    """The sequences inside that have a deadline."""
+
+    def __init__(self) -> None:
+        self._instants: dict[Sequence, float] = {}  # monotonic seconds
+        self._new: set[Sequence] = set()  # not judged yet
+
+    def add(self, sequence: Sequence) -> None:
+        """Watch it, if it has a deadline."""
+        if sequence.deadline_at is not None:
+            self._instants[sequence] = sequence.deadline_at
+            self._new.add(sequence)
+
+    def discard(self, sequence: Sequence) -> None:
+        """It has ended."""
+        self._instants.pop(sequence, None)
+        self._new.discard(sequence)
+
+    def next_at(self) -> float | None:
+        """When to judge next: at once while somebody is new, else at the earliest deadline; None: nobody has any."""
+        return 0.0 if self._new else min(self._instants.values(), default=None)
+
+    def judge(
+        self, now: float, token_s: float, first_token_s: Callable[[Sequence], float]
+    ) -> list[tuple[Sequence, RequestError]]:
+        """Those that cannot be in time. token_s: reading a token; first_token_s: the forecast for one that is new."""
+        late = []
+        for sequence, at in self._instants.items():
+            if sequence.num_output_tokens:
+                needed_s = 0.0
+            elif sequence in self._new:
+                needed_s = first_token_s(sequence)
+            else:
+                needed_s = sequence.num_unread * token_s
+            if (error := _verdict(sequence, at - now, needed_s)) is not None:
+                late.append((sequence, error))
+        self._new.clear()
+        return late
+
+
+def _verdict(sequence: Sequence, left_s: float, needed_s: float) -> RequestError | None:
+    if 0 < left_s >= needed_s:
+        return None
+    if left_s <= 0:
+        made = f"after {sequence.num_output_tokens} tokens" if sequence.num_output_tokens else "before the first token"
+        return RequestError(Kind.DEADLINE, f"the deadline passed {made}; allow more time or ask for a shorter answer")
+    message = (
+        f"the deadline is in {left_s:.2f} s, and the first token would take {needed_s:.2f} s at the present rate;"
+        " allow more time or come back later"
+    )
+    return RequestError(Kind.DEADLINE, message, retry_after_s=needed_s - left_s)
