@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from engine.arbiter import Arbiter, Claim
 from engine.errors import Kind, RequestError
 from engine.job import Delivery, Job, Lane
+from engine.occupancy import Occupancy
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +31,8 @@ class Device:
         self.name = name
         self.broken: str | None = None  # why the thread ended by itself
         self.num_steps = 0
-        self._lanes = tuple(lanes)
+        self.occupancy = Occupancy(time.monotonic())
+        self._lanes = list(lanes)
         self._loop = loop
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._arbiter = Arbiter()
@@ -55,15 +57,31 @@ class Device:
         """Look again: a parked job may go on."""
         self._inbox.put(lambda: None)
 
+    def attach(self, lane: Lane) -> None:
+        """Give one more lane its turns."""
+        self._inbox.put(lambda: self._lanes.append(lane))
+
+    async def detach(self, lane: Lane, timeout_s: float) -> bool:
+        """Run nothing of a lane any more; it has no jobs. False: the current run did not end in time."""
+        return await self.do(lambda: self._lanes.remove(lane), timeout_s)
+
     async def ping(self, timeout_s: float) -> bool:
         """A round trip through the thread, between two runs. False: no answer in time."""
+        return await self.do(lambda: None, timeout_s)
+
+    async def do(self, command: Callable[[], None], timeout_s: float) -> bool:
+        """Have the thread obey between two runs. False: it has not in time, and still may."""
         answer: asyncio.Future[None] = self._loop.create_future()
 
         def reply() -> None:
             if not answer.done():
                 answer.set_result(None)
 
-        self._inbox.put(lambda: self._tell(reply))
+        def obey() -> None:
+            command()
+            self._tell(reply)
+
+        self._inbox.put(obey)
         try:
             async with asyncio.timeout(timeout_s):
                 await answer
@@ -105,20 +123,22 @@ class Device:
         if turn is None:
             self._wait(now)
             return
-        step = self._lanes[turn.lane].plan(now, turn.allowance_s)
+        lane = self._lanes[turn.lane]
+        step = lane.plan(now, turn.allowance_s)
         if step is None:
             return
-        self._busy_since = now
+        self._busy_since, before_s = now, lane.run_s
         try:
             deliveries = step.run()
         except Exception as error:
-            _log.exception("device %s: a step of %s failed", self.name, self._lanes[turn.lane].name)
+            _log.exception("device %s: a step of %s failed", self.name, lane.name)
             deliveries = step.fail(error)
         finally:
             self._busy_since = None
         self.num_steps += 1
         if deliveries:
             self._tell(lambda: _deliver(deliveries))
+        self.occupancy.worked(time.monotonic(), lane.run_s - before_s)
 
     def _obey(self) -> None:
         """Do what the loop has asked for meanwhile."""
@@ -130,6 +150,7 @@ class Device:
         instants = [at for lane in self._lanes if (at := lane.wake_at()) is not None]
         with contextlib.suppress(Empty):
             self._inbox.get(timeout=max(0.0, min(instants) - now) if instants else None)()
+        self.occupancy.slept(time.monotonic())
 
     def _add(self, lane: Lane, job: Job) -> None:
         if job.cancelled:

@@ -63,6 +63,7 @@ class EmbeddingLane:
     ) -> None:
         self.name = name
         self.num_runs = 0
+        self.run_s = 0.0
         self.pace = Pace()
         self.encoder = encoder
         self.adapter = adapter
@@ -112,7 +113,9 @@ class EmbeddingStep:
         lane.num_runs += 1
         began_at = lane.clock()
         vectors = lane.encoder.run(token_ids, lengths)
-        lane.pace.observe(cost_tokens(*token_ids.shape), max(lane.clock() - began_at, 1e-6))
+        took_s = max(lane.clock() - began_at, 1e-6)
+        lane.run_s += took_s
+        lane.pace.observe(cost_tokens(*token_ids.shape), took_s)
         expected = (len(self._rows), lane.encoder.dimensions)
         if np.shape(vectors) != expected:
             _log.error("model %s gave a result of shape %s, not %s", lane.name, np.shape(vectors), expected)

@@ -51,6 +51,11 @@ class Lane(Protocol):
         """What others may add to a decode step of this lane; math.inf: it does not decode."""
         ...
 
+    @property
+    def run_s(self) -> float:
+        """Seconds spent inside the runtime so far."""
+        ...
+
     def add(self, job: Any) -> None:
         """Queue a job. Its place was granted by an Admission before, so this never refuses."""
         ...

@@ -40,6 +40,7 @@ PURE = [
     "engine/llm/sequence.py",
     "engine/llm/slots.py",
     "engine/llm/waiting.py",
+    "engine/occupancy.py",
     "proxy/answers.py",
     "proxy/chain.py",
     "proxy/client_address.py",

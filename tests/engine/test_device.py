@@ -25,6 +25,7 @@ class CountingLane:
 
     def __init__(self, name: str = "lane") -> None:
         self.name = name
+        self.run_s = 0.0
         self.queue: list[Job] = []
         self.dropped: list[Job] = []
         self.opens_at: float | None = None
@@ -83,6 +84,21 @@ def ask(device: Device, lane: CountingLane) -> tuple[Job, asyncio.Future[Any]]:
     job = Job(deliver=answer.set_result, arrived_at=0.0)
     device.submit(lane, job)
     return job, answer
+
+
+async def test_the_time_inside_runs_and_beside_them_is_counted() -> None:
+    lane = CountingLane()
+
+    def work(job: Job) -> str:
+        lane.run_s += 1000.0
+        return "done"
+
+    lane.do = work
+    async with running(lane) as device:
+        assert await ask(device, lane)[1] == await ask(device, lane)[1] == "done"
+        assert await device.ping(30)
+        assert device.occupancy.run_s == 2000.0
+        assert device.occupancy.host_s == 0.0  # never negative, even when a lane counts too much
 
 
 async def test_what_a_step_says_reaches_its_job() -> None:
