@@ -5,9 +5,8 @@ Owns what belongs to one model folder: decoder, vocabulary, template, lane. Know
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from datetime import datetime
 from functools import partial
@@ -17,21 +16,20 @@ import numpy as np
 
 from engine import memory
 from engine.admission import Admission
-from engine.errors import Kind, RequestError, invalid
 from engine.llm.calibrate import measure_cost
 from engine.llm.decoder import Decoder, load_decoder
 from engine.llm.detokenize import TextStream
+from engine.llm.prompts import Prompts
+from engine.llm.recipe import Recipe
 from engine.llm.runner import LanguageLane
 from engine.llm.sampler import Sampler
-from engine.llm.sampling import Sampling
 from engine.llm.sequence import Sequence
-from engine.llm.template import BadTemplateError, ChatTemplate, RefusedByTemplateError
-from engine.llm.vocabulary import TextTooLong, Vocabulary, load_vocabulary
+from engine.llm.template import BadTemplateError, ChatTemplate
+from engine.llm.vocabulary import Vocabulary, load_vocabulary
 from engine.model_folder import CHAT_TEMPLATE, ModelError, ModelFolder
 from engine.settings import ModelSettings
 
 _MEMORY_PART = 0.7  # of what is free after loading; the rest is for answers, other processes and the page cache
-_ENCODED_IN_PLACE_BYTES = 4096  # a longer prompt is encoded in a thread
 
 
 class ChatModel:
@@ -65,11 +63,11 @@ class ChatModel:
             max_chunk=max_chunk,
             max_held=max_held,
         )
+        self.prompts = Prompts(vocabulary, template, context=decoder.context, bos_id=bos_id)
         self._decoder = decoder
-        self._template = template
         self._end_ids = frozenset(end_ids)
-        self._bos_id = bos_id
-        self._max_text_bytes = self.context * vocabulary.longest_token_bytes
+        self._token_bytes = vocabulary.token_bytes
+        self._control_texts = {token: text for text, token in vocabulary.special.items()}
 
     @classmethod
     def load(
@@ -94,50 +92,39 @@ class ChatModel:
             created=int(datetime.fromisoformat(folder.manifest.created).timestamp()),
         )
 
-    async def encode(self, messages: SequenceOf[Mapping[str, Any]]) -> list[int]:
-        """The prompt's tokens; at least one more fits the context. Raises RequestError (400, 422)."""
-        num_bytes = sum(map(_count_bytes, messages))
-        if num_bytes > self._max_text_bytes or len(messages) >= self.context:
-            raise self._too_long(f"{len(messages)} messages of {num_bytes} bytes cannot fit")
-        try:
-            if num_bytes <= _ENCODED_IN_PLACE_BYTES:
-                tokens = self._template.encode(messages)
-            else:
-                tokens = await asyncio.to_thread(self._template.encode, messages)
-        except TextTooLong:
-            raise self._too_long(f"{num_bytes} bytes of text do not fit") from None
-        except RefusedByTemplateError as error:
-            raise invalid(f"the model's chat template refuses these messages: {error}", "messages") from None
-        except ValueError as error:
-            raise invalid(str(error), "messages") from None
-        if self._bos_id is not None and tokens[:1] != [self._bos_id]:
-            tokens.insert(0, self._bos_id)
-        if len(tokens) >= self.context:
-            raise self._too_long(f"the messages make {len(tokens)} and the answer needs at least 1")
-        return tokens
+    def sequence(self, tokens: list[int], recipe: Recipe, number: int, deliver: Callable[[Any], None]) -> Sequence:
+        """A job for the lane: the answer with this number to a prompt that leaves room for one token.
 
-    def sequence(
-        self,
-        tokens: list[int],
-        *,
-        max_tokens: int | None,
-        sampling: Sampling,
-        seed: int | None,
-        stops: SequenceOf[str],
-        deliver: Callable[[Any], None],
-    ) -> Sequence:
-        """A job for the lane. max_tokens is cut to what the context leaves; without a seed each job draws its own."""
+        max_tokens is cut to what the context leaves. Each number has random numbers of its own, from the seed if there
+        is one. Raises RequestError (400) for tokens that the model does not have.
+        """
+        sampling = recipe.sampling
+        self.prompts.check_ids([*sampling.logit_bias], "logit_bias")
+        self.prompts.check_ids(recipe.stop_token_ids, "stop_token_ids")
         room = self.context - len(tokens)
-        generator = np.random.default_rng(None if seed is None else seed % (1 << 64))
+        seed = None if recipe.seed is None else (recipe.seed % (1 << 64), number)
+        end_ids = frozenset(recipe.stop_token_ids) if recipe.ignore_eos else self._end_ids.union(recipe.stop_token_ids)
         return Sequence(
             deliver=deliver,
             arrived_at=time.monotonic(),
-            tokens=tokens,
-            max_tokens=room if max_tokens is None else min(max_tokens, room),
-            sampler=Sampler(sampling, generator.random),
-            text=TextStream(stops),
-            end_ids=self._end_ids,
+            tokens=tokens.copy(),
+            max_tokens=room if recipe.max_tokens is None else min(recipe.max_tokens, room),
+            sampler=Sampler(sampling, np.random.default_rng(seed).random, prompt=tokens, end_ids=end_ids),
+            text=TextStream(recipe.stops),
+            end_ids=end_ids,
+            min_tokens=sampling.min_tokens,
         )
+
+    def spell(self, token: int) -> tuple[str, bytes | None]:
+        """A token's text and its bytes, None for a control token, which is no part of any text."""
+        if (text := self._control_texts.get(token)) is not None:
+            return text, None
+        raw = self._token_bytes(token)
+        return raw.decode(errors="replace"), raw
+
+    def text_of(self, tokens: SequenceOf[int]) -> str:
+        """The text that tokens stand for, without control tokens."""
+        return b"".join(map(self._token_bytes, tokens)).decode(errors="replace")
 
     def statistics(self) -> dict[str, float]:
         """See ``engine.serving.Model``."""
@@ -153,10 +140,6 @@ class ChatModel:
     def close(self) -> None:
         """Free the decoder."""
         self._decoder.close()
-
-    def _too_long(self, what: str) -> RequestError:
-        message = f"this model's context is {self.context} tokens; {what}; shorten the messages"
-        return RequestError(Kind.CONTEXT_LENGTH, message, param="messages")
 
 
 def _tokens_in_memory(decoder: Decoder, budget_bytes: float) -> int:
@@ -185,12 +168,3 @@ def _load_template(folder: ModelFolder, vocabulary: Vocabulary, context: int) ->
         )
     except (OSError, UnicodeDecodeError, BadTemplateError) as error:
         raise ModelError(f"{path}: {error}; import the model again") from error
-
-
-def _count_bytes(value: Any) -> int:
-    """UTF-8 bytes of all strings in a message."""
-    if isinstance(value, str):
-        return len(value.encode())
-    if isinstance(value, Mapping):
-        return sum(map(_count_bytes, value.values()))
-    return sum(map(_count_bytes, value)) if isinstance(value, list) else 0

@@ -82,6 +82,17 @@ class ChatTemplate:
 
         Raises RefusedByTemplateError, and what ``encode_text`` raises.
         """
+        tokens: list[int] = []
+        for index, part in enumerate(self._render(messages)):
+            tokens += self._encode_text(part) if index % 2 else self._encode_scaffolding(part)
+        return tokens
+
+    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """The same prompt as text, for people: it does not tell control tokens from text that spells them."""
+        return "".join(self._render(messages))
+
+    def _render(self, messages: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Scaffolding and users' texts, in turn."""
         hidden = _Texts()
         safe = [{**hidden.hide(message), "role": message["role"]} for message in messages]
         try:
@@ -90,10 +101,7 @@ class ChatTemplate:
             parts[1::2] = [hidden.texts[int(number)] for number in parts[1::2]]
         except Exception as error:  # whatever a template does wrong, it does it to these messages alone
             raise RefusedByTemplateError(str(error) or type(error).__name__) from error
-        tokens: list[int] = []
-        for index, part in enumerate(parts):
-            tokens += self._encode_text(part) if index % 2 else self._encode_scaffolding(part)
-        return tokens
+        return parts
 
     def _encode_scaffolding(self, text: str) -> list[int]:
         pieces = self._split_special.split(text) if self._split_special else [text]

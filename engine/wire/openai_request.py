@@ -1,8 +1,7 @@
 """A chat completion request: JSON to a frozen ChatRequest, or a 400 that names the field.
 
-Source: OpenAI API reference, "Create chat completion". ``top_k`` is an extension, as in other engines. A field that
-would change the answer and is not supported is refused; one that cannot is ignored and named. Without a temperature it
-is 1, OpenAI's default, whatever the model's own card recommends.
+Source: OpenAI API reference, "Create chat completion". A field that would change the answer and is not supported is
+refused; one that cannot is ignored and named.
 """
 
 from __future__ import annotations
@@ -12,32 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import invalid
-from engine.llm.sampling import Sampling
-from engine.wire.openai_fields import boolean, integer, number, present, refuse_unsupported, unsupported
+from engine.llm.recipe import Recipe
+from engine.wire.openai_fields import boolean, integer, present, refuse_unsupported
 from engine.wire.openai_messages import parse_messages
+from engine.wire.openai_recipe import KNOWN, MAX_TOP_LOGPROBS, parse_recipe, parse_stream
 
-_MAX_STOPS = 4
-_MAX_STOP_CHARACTERS = 256
-_KNOWN = (
-    "model",
-    "messages",
-    "stream",
-    "stream_options",
-    "max_tokens",
-    "max_completion_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "seed",
-    "stop",
-    "n",
-)
+_KNOWN = (*KNOWN, "messages", "max_completion_tokens", "top_logprobs")
 #: Not supported; these values ask for nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "frequency_penalty": (0, 0.0),
-    "presence_penalty": (0, 0.0),
-    "logit_bias": ({},),
-    "logprobs": (False,),
     "tools": ([],),
     "functions": ([],),
     "tool_choice": ("none", "auto"),
@@ -49,16 +30,14 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What was asked, checked; whether it fits the model's context is not known yet."""
+    """What was asked, checked; whether it fits the model is not known yet."""
 
     model: Any  # looked up by the endpoint
     messages: list[dict[str, Any]]
+    recipe: Recipe
     stream: bool
     include_usage: bool
-    max_tokens: int | None  # of the answer; None: as many as fit
-    sampling: Sampling
-    seed: int | None
-    stops: tuple[str, ...]
+    truncate: bool  # leave out the oldest turns rather than refuse
     ignored: tuple[str, ...]  # fields that were sent and have no effect
 
 
@@ -67,39 +46,16 @@ def parse_chat_request(body: Mapping[str, Any]) -> ChatRequest:
     fields = present(body)
     ignored = refuse_unsupported(fields, _KNOWN, _NEUTRAL)
     messages = parse_messages(fields.get("messages"))
-    if integer(fields, "n", 1, low=1) != 1:
-        raise invalid("n must be 1: one choice per request is supported; send the request several times", "n")
-    stream = boolean(fields, "stream", False)
+    stream, include_usage = parse_stream(fields)
     return ChatRequest(
         model=fields.get("model"),
         messages=messages,
+        recipe=parse_recipe(fields, max_tokens=_parse_max_tokens(fields), logprobs=_parse_logprobs(fields)),
         stream=stream,
-        include_usage=_parse_stream_options(fields, stream),
-        max_tokens=_parse_max_tokens(fields),
-        sampling=Sampling(
-            temperature=number(fields, "temperature", 1.0, low=0, high=2),
-            top_k=max(0, integer(fields, "top_k", 0, low=-1)),
-            top_p=_parse_top_p(fields),
-        ),
-        seed=integer(fields, "seed", 0, low=-(1 << 63), high=(1 << 64) - 1) if "seed" in fields else None,
-        stops=_parse_stops(fields.get("stop", [])),
+        include_usage=include_usage,
+        truncate=boolean(fields, "truncate", False),
         ignored=ignored,
     )
-
-
-def _parse_stream_options(fields: Mapping[str, Any], stream: bool) -> bool:
-    if "stream_options" not in fields:
-        return False
-    options = fields["stream_options"]
-    if not isinstance(options, dict):
-        raise invalid("stream_options must be an object", "stream_options")
-    if not stream:
-        raise invalid("stream_options is only allowed with stream: true", "stream_options")
-    options = present(options)
-    for name in options:
-        if name not in ("include_usage", "include_obfuscation"):
-            raise unsupported(f"stream_options.{name}")
-    return boolean(options, "include_usage", False)
 
 
 def _parse_max_tokens(fields: Mapping[str, Any]) -> int | None:
@@ -109,19 +65,10 @@ def _parse_max_tokens(fields: Mapping[str, Any]) -> int | None:
     return given[0] if given else None
 
 
-def _parse_top_p(fields: Mapping[str, Any]) -> float:
-    top_p = number(fields, "top_p", 1.0, low=0, high=1)
-    if top_p <= 0:
-        raise invalid("top_p must be above 0: no token would be left", "top_p")
-    return top_p
-
-
-def _parse_stops(value: Any) -> tuple[str, ...]:
-    stops = [value] if isinstance(value, str) else value
-    if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise invalid("stop must be a string or a list of strings", "stop")
-    if len(stops) > _MAX_STOPS:
-        raise invalid(f"stop may hold at most {_MAX_STOPS} strings", "stop")
-    if not all(0 < len(stop) <= _MAX_STOP_CHARACTERS for stop in stops):
-        raise invalid(f"each stop string must have 1 to {_MAX_STOP_CHARACTERS} characters", "stop")
-    return tuple(stops)
+def _parse_logprobs(fields: Mapping[str, Any]) -> int | None:
+    count = integer(fields, "top_logprobs", 0, low=0, high=MAX_TOP_LOGPROBS)
+    if boolean(fields, "logprobs", False):
+        return count
+    if count:
+        raise invalid("top_logprobs is only allowed with logprobs: true", "top_logprobs")
+    return None

@@ -9,15 +9,15 @@ import pytest
 
 from engine.errors import RequestError
 from engine.llm.chat import ChatModel
+from engine.llm.recipe import Recipe
 from engine.llm.sampling import Sampling
 from engine.llm.sequence import Progress, Sequence
 from tests.fakes_engine import FakeDecoder, chat_model, echo
 
 
 def ask(model: ChatModel, text: str) -> Sequence:
-    tokens = model._template.encode([{"role": "user", "content": text}])
-    greedy = Sampling(temperature=0)
-    job = model.sequence(tokens, max_tokens=None, sampling=greedy, seed=None, stops=(), deliver=lambda event: None)
+    tokens = model.prompts._template.encode([{"role": "user", "content": text}])
+    job = model.sequence(tokens, Recipe(Sampling(temperature=0)), 0, lambda event: None)
     model.lane.add(job)
     return job
 

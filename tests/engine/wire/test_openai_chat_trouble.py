@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from engine.wire import openai_chat
+from engine.wire import openai_respond
 from engine.wire.openai_answer import Reply
 from tests.engine.wire.chat_errors import assert_openai_error
 from tests.fakes_engine import (
@@ -198,7 +198,7 @@ async def test_a_reader_that_takes_nothing_is_parked_and_stalls_nobody(tmp_path:
 async def test_a_reader_that_takes_nothing_for_too_long_loses_its_place_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(openai_chat, "SEND_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(openai_respond, "SEND_TIMEOUT_S", 0.05)
     model = chat_model(FakeDecoder(lambda read, chosen: ord("y"), context=1 << 20))
     async with engine(tmp_path, model) as served:
         body = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
@@ -234,8 +234,8 @@ async def test_bodies_that_would_be_too_much_together_are_503(tmp_path: Path, mo
 async def test_E07_a_silent_stream_has_its_head_early_and_carries_comments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openai_chat, "HEAD_WAIT_S", 0.01)
-    monkeypatch.setattr(openai_chat, "SILENCE_S", 0.02)
+    monkeypatch.setattr(openai_respond, "HEAD_WAIT_S", 0.01)
+    monkeypatch.setattr(openai_respond, "SILENCE_S", 0.02)
     decoder = FakeDecoder()
     async with engine(tmp_path, chat_model(decoder)) as served:
         decoder.gate.clear()
@@ -255,8 +255,8 @@ async def test_E07_a_silent_stream_has_its_head_early_and_carries_comments(
 async def test_O05_requests_inside_a_run_that_hangs_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    monkeypatch.setattr(openai_chat, "HEAD_WAIT_S", 0.0)
-    monkeypatch.setattr(openai_chat, "SILENCE_S", 0.02)
+    monkeypatch.setattr(openai_respond, "HEAD_WAIT_S", 0.0)
+    monkeypatch.setattr(openai_respond, "SILENCE_S", 0.02)
     decoder = FakeDecoder()
     async with engine(tmp_path, chat_model(decoder), hang_s=0.1) as served:
         decoder.gate.clear()
@@ -272,7 +272,7 @@ async def test_a_fault_after_the_head_breaks_the_stream_off(
 ) -> None:
     async with engine(tmp_path, chat_model(FakeDecoder())) as served:
         with monkeypatch.context() as patch:
-            patch.setattr(Reply, "text_chunk", lambda self, text: 1 / 0)
+            patch.setattr(Reply, "piece", lambda *arguments: 1 / 0)
             with pytest.raises(aiohttp.ClientPayloadError):
                 await served.post(stream=True)
         assert (await served.post()).text == "hi"

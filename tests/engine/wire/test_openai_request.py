@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from engine.errors import Kind, RequestError
+from engine.llm.recipe import Recipe
 from engine.llm.sampling import Sampling
 from engine.wire.openai_request import ChatRequest, parse_chat_request
 
@@ -26,14 +27,14 @@ def refused(**fields: Any) -> RequestError:
 
 def test_defaults_are_those_of_the_api() -> None:
     request = parse()
-    assert request.sampling == Sampling(temperature=1.0, top_k=0, top_p=1.0)
-    assert (request.stream, request.include_usage, request.max_tokens, request.seed) == (False, False, None, None)
-    assert (request.stops, request.ignored) == ((), ())
+    assert request.recipe == Recipe(Sampling(temperature=1.0))
+    assert (request.stream, request.include_usage, request.truncate, request.ignored) == (False, False, False, ())
 
 
 def test_L05_an_explicit_null_is_an_absent_field() -> None:
     names = (
         "temperature top_p max_tokens max_completion_tokens stop seed n tools stream stream_options user top_k logprobs"
+        " top_logprobs logit_bias presence_penalty frequency_penalty min_p min_tokens stop_token_ids truncate"
     )
     nulls = dict.fromkeys(names.split())
     assert parse(**nulls) == parse()
@@ -73,8 +74,32 @@ def test_L05_an_explicit_null_is_an_absent_field() -> None:
         ({"max_completion_tokens": -1}, "max_completion_tokens"),
         ({"max_tokens": 1, "max_completion_tokens": 2}, "max_tokens"),
         ({"n": 0}, "n"),
-        ({"n": 3}, "n"),
+        ({"n": 9}, "n"),
         ({"n": 1000}, "n"),
+        ({"min_p": 1.1}, "min_p"),
+        ({"presence_penalty": 2.1}, "presence_penalty"),
+        ({"frequency_penalty": -3}, "frequency_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"logit_bias": {"5": 101}}, "logit_bias"),
+        ({"logit_bias": {"5": "1"}}, "logit_bias"),
+        ({"logit_bias": {"5": None}}, "logit_bias"),
+        ({"logit_bias": {"a": 1}}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
+        ({"logit_bias": [1]}, "logit_bias"),
+        ({"logit_bias": {str(token): 1 for token in range(1025)}}, "logit_bias"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 10**6}, "top_logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids"),
+        ({"stop_token_ids": [True]}, "stop_token_ids"),
+        ({"stop_token_ids": 5}, "stop_token_ids"),
+        ({"stop_token_ids": [1] * 65}, "stop_token_ids"),
+        ({"ignore_eos": 1}, "ignore_eos"),
+        ({"truncate": "auto"}, "truncate"),
         ({"seed": "1"}, "seed"),
         ({"seed": 1 << 64}, "seed"),
         ({"stop": ""}, "stop"),
@@ -97,15 +122,10 @@ def test_L01_L08_L10_L11_L19_a_wrong_value_is_a_400_that_names_it(fields: dict[s
     "fields",
     [
         {"tools": [{"type": "function"}]},
-        {"logprobs": True},
-        {"top_logprobs": 5},
-        {"logit_bias": {"999999": 100}},
-        {"presence_penalty": 0.5},
-        {"frequency_penalty": 1},
         {"response_format": {"type": "json_object"}},
         {"tool_choice": "required"},
         {"reasoning_effort": "high"},
-        {"min_p": 0.1},
+        {"best_of": 2},
         {"no_such_thing": 1},
     ],
 )
@@ -124,6 +144,7 @@ def test_what_cannot_change_the_answer_is_ignored_and_named() -> None:
         "frequency_penalty": 0.0,
         "logit_bias": {},
         "logprobs": False,
+        "top_logprobs": 0,
         "tools": [],
     }
     assert parse(**nothing, response_format={"type": "text"}).ignored == ()
@@ -150,7 +171,49 @@ def test_L10_every_form_of_message_becomes_one() -> None:
 
 
 def test_the_newer_name_of_max_tokens_is_the_same_field() -> None:
-    assert parse(max_completion_tokens=7).max_tokens == parse(max_tokens=7).max_tokens == 7
-    assert parse(max_completion_tokens=7, max_tokens=7).max_tokens == 7
-    assert parse(stop="x").stops == ("x",)
-    assert parse(top_k=-1).sampling.top_k == 0
+    assert parse(max_completion_tokens=7).recipe.max_tokens == parse(max_tokens=7).recipe.max_tokens == 7
+    assert parse(max_completion_tokens=7, max_tokens=7).recipe.max_tokens == 7
+
+
+def test_everything_that_can_be_asked_is_in_the_recipe() -> None:
+    request = parse(
+        temperature=0.5,
+        top_k=-1,
+        top_p=0.9,
+        min_p=0.1,
+        repetition_penalty=1.1,
+        presence_penalty=-2,
+        frequency_penalty=2.0,
+        logit_bias={"5": -100, "7": 0.5},
+        logprobs=True,
+        top_logprobs=20,
+        min_tokens=2,
+        max_tokens=3,
+        seed=-1,
+        stop="x",
+        stop_token_ids=[9],
+        ignore_eos=True,
+        n=8,
+        truncate=True,
+    )
+    assert request.truncate
+    assert request.recipe == Recipe(
+        Sampling(
+            temperature=0.5,
+            top_p=0.9,
+            min_p=0.1,
+            repetition_penalty=1.1,
+            presence_penalty=-2,
+            frequency_penalty=2,
+            logit_bias={5: -100, 7: 0.5},
+            min_tokens=2,
+            logprobs=20,
+        ),
+        seed=-1,
+        max_tokens=3,
+        stops=("x",),
+        stop_token_ids=(9,),
+        ignore_eos=True,
+        n=8,
+    )
+    assert parse(logprobs=True).recipe.sampling.logprobs == 0

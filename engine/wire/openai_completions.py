@@ -1,0 +1,52 @@
+"""``POST /v1/completions``: prompts in, what the model writes after each out."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from aiohttp import web
+
+from engine.llm.chat import ChatModel
+from engine.llm.prompts import Prompt
+from engine.serving import Serving
+from engine.wire.body import read_object
+from engine.wire.generation import Generation, places_for
+from engine.wire.notes import notes_on, to_headers
+from engine.wire.openai_answer import Reply
+from engine.wire.openai_completion_request import CompletionRequest, parse_completion_request
+from engine.wire.openai_forms import CompletionForm
+from engine.wire.openai_respond import respond
+
+
+def routes(serving: Serving) -> list[web.RouteDef]:
+    """This module's part of the server."""
+
+    async def create(request: web.Request) -> web.StreamResponse:
+        asked = parse_completion_request(await read_object(request, serving))
+        async with serving.use(asked.model, ChatModel) as model:
+            with places_for(serving, model, len(asked.prompts) * asked.recipe.n):
+                return await _answer(serving, model, asked, request)
+
+    return [web.post("/v1/completions", create)]
+
+
+async def _answer(
+    serving: Serving, model: ChatModel, asked: CompletionRequest, request: web.Request
+) -> web.StreamResponse:
+    recipe = asked.recipe
+    prompts = [await _encode(model, asked, prompt, where) for where, prompt in asked.prompts]
+    notes = notes_on(prompts, recipe, model.context)
+    echoes = [model.text_of(prompt.tokens) if asked.echo else "" for prompt in prompts for _ in range(recipe.n)]
+    form = CompletionForm(model.spell, echoes)
+    id_ = f"cmpl-{uuid.uuid4().hex}"
+    reply = Reply(id_, model.name, int(time.time()), form, usage=asked.include_usage, notes=notes)
+    generation = Generation(serving, model, prompts, recipe, may_park=asked.stream)
+    return await respond(generation, reply, request, to_headers(notes, asked.ignored), stream=asked.stream)
+
+
+async def _encode(model: ChatModel, asked: CompletionRequest, prompt: str | list[int], where: str) -> Prompt:
+    room = asked.recipe.max_tokens or 1
+    if isinstance(prompt, str):
+        return await model.prompts.of_text(prompt, where, room=room, cut=asked.truncate)
+    return model.prompts.of_tokens(prompt, where, room=room, cut=asked.truncate)

@@ -1,0 +1,129 @@
+"""From a Generation's events to an HTTP answer, whole or streamed.
+
+Owns the life of an answer on the event loop. Whatever ends it (the last token, an error, the client that left) also
+ends its jobs. The head of a stream waits for the first event, so that a failure before it still has its own status, but
+not longer than HEAD_WAIT_S; from then on a silent stream carries a comment now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import orjson
+from aiohttp import web
+
+from engine.errors import RequestError
+from engine.llm.sampling import Choice
+from engine.wire import sse
+from engine.wire.generation import Event, Generation
+from engine.wire.openai_answer import MEDIA_TYPE, Reply, Told
+
+HEAD_WAIT_S = 0.5
+SILENCE_S = 10.0  # after it a stream carries a comment, and the device is asked whether it is still well
+SEND_TIMEOUT_S = 60.0  # a reader that takes nothing for so long is gone
+
+_log = logging.getLogger(__name__)
+
+
+async def respond(
+    generation: Generation, reply: Reply, request: web.Request, headers: Mapping[str, str], *, stream: bool
+) -> web.StreamResponse:
+    """The answer, sent if it is a stream. Raises RequestError before anything is sent."""
+    try:
+        if stream:
+            return await _stream(generation, reply, request, headers)
+        return await _whole(generation, reply, headers)
+    finally:
+        generation.cancel()
+
+
+async def _whole(generation: Generation, reply: Reply, headers: Mapping[str, str]) -> web.Response:
+    texts: list[list[str]] = [[] for _ in range(generation.num_choices)]
+    logprobs: list[list[Choice]] = [[] for _ in texts]
+    reasons: dict[int, str] = {}
+    while len(reasons) < len(texts):
+        for index, event in await generation.events(SILENCE_S):
+            if isinstance(event, RequestError):
+                raise event
+            texts[index].append(event.text)
+            logprobs[index] += event.logprobs
+            if event.finish_reason is not None:
+                reasons[index] = event.finish_reason
+    choices = [Told("".join(text), logprobs[index], reasons[index]) for index, text in enumerate(texts)]
+    return web.Response(body=reply.whole(choices, generation.usage), content_type=MEDIA_TYPE, headers=headers)
+
+
+async def _stream(
+    generation: Generation, reply: Reply, request: web.Request, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    events = await generation.events(HEAD_WAIT_S)
+    if events and isinstance(first := events[0][1], RequestError):
+        raise first
+    response = web.StreamResponse(headers={**sse.HEADERS, **headers})
+    await response.prepare(request)
+    try:
+        await _send(response, events, generation, reply)
+    except ConnectionError:
+        _log.debug("a reader left")
+    except TimeoutError:
+        _log.warning("a reader took nothing for %.0f s and was cut off", SEND_TIMEOUT_S)
+        _abort(request)
+    except Exception:
+        _log.exception("a stream broke off")
+        _abort(request)
+    return response
+
+
+def _abort(request: web.Request) -> None:
+    """The head is out: an error answer would land inside the open body, and a clean end would look complete."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
+async def _send(response: web.StreamResponse, events: list[Event], generation: Generation, reply: Reply) -> None:
+    """Write the events and all that follow them, those of one step in one write."""
+    rendering = _Rendering(generation, reply)
+    opening = reply.opening(generation.num_choices)
+    while True:
+        data = opening + rendering.render(events)
+        async with asyncio.timeout(SEND_TIMEOUT_S):
+            if rendering.ended:
+                # With the body's end in the same write: clients leave at [DONE], and would look as if they left early.
+                await response.write_eof(data)
+                return
+            await response.write(data)
+        opening = b""
+        events = await generation.events(SILENCE_S)
+
+
+class _Rendering:
+    """Events to bytes, until the last choice has ended or one has failed."""
+
+    def __init__(self, generation: Generation, reply: Reply) -> None:
+        self.ended = False
+        self._generation = generation
+        self._reply = reply
+        self._num_open = generation.num_choices
+
+    def render(self, events: list[Event]) -> bytes:
+        """No events: a comment."""
+        if not events:
+            return sse.PING
+        pieces: list[bytes] = []
+        for index, event in events:
+            if isinstance(event, RequestError):
+                _log.error("a stream ended with an error: %s", event.message)
+                pieces.append(sse.event(orjson.dumps(event.body())))
+                self.ended = True
+                break
+            if event.text or event.logprobs:
+                pieces.append(self._reply.piece(index, event.text, event.logprobs))
+            if event.finish_reason is not None:
+                pieces.append(self._reply.last(index, event.finish_reason))
+                self._num_open -= 1
+                if not self._num_open:
+                    pieces.append(self._reply.closing(self._generation.usage))
+                    self.ended = True
+        return b"".join(pieces)
