@@ -12,6 +12,9 @@ from typing import Any
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"  # a comment: keeps idle timers quiet and is no event
 
+LEAST_WAITING, MOST_WAITING = 16, 128  # events for a slow reader; its sequences then pause
+_SHRINKS_AFTER = 32
+
 HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
@@ -24,24 +27,43 @@ def event(json: bytes) -> bytes:
     return b"data: " + json + b"\n\n"
 
 
-class Mailbox:
-    """Events of one job on their way to its handler; all of them at once when the handler comes for them.
+class Window:
+    """How many events may wait for one reader: more for one that comes late and takes all, fewer once it keeps up.
 
-    on_full: called when ``limit`` events wait, again for each one more; on_emptied: called when they have been taken.
+    A larger window means fewer pauses of its sequence and more memory; so only those have one that have shown a need.
     """
 
-    def __init__(self, *, limit: int, on_full: Callable[[], None], on_emptied: Callable[[], None]) -> None:
+    def __init__(self) -> None:
+        self.size = LEAST_WAITING
+        self._num_small = 0  # takes running of less than a quarter of the window
+
+    def taken(self, num_events: int) -> None:
+        """The reader took all that waited."""
+        if num_events >= self.size:
+            self.size = min(MOST_WAITING, 2 * self.size)
+        self._num_small = self._num_small + 1 if 4 * num_events < self.size else 0
+        if self._num_small == _SHRINKS_AFTER:
+            self.size, self._num_small = max(LEAST_WAITING, self.size // 2), 0
+
+
+class Mailbox:
+    """Events of one request on their way to its handler; all of them at once when the handler comes for them.
+
+    on_full: called when as many wait as the window has; on_emptied: called when they have been taken.
+    """
+
+    def __init__(self, *, on_full: Callable[[], None], on_emptied: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._events: list[Any] = []
         self._waiter: asyncio.Future[None] | None = None
-        self._limit = limit
+        self._window = Window()
         self._on_full = on_full
         self._on_emptied = on_emptied
 
     def put(self, event: Any) -> None:
         """Add an event. Called on the loop."""
         self._events.append(event)
-        if len(self._events) >= self._limit:
+        if len(self._events) == self._window.size:
             self._on_full()
         self._notify()
 
@@ -57,7 +79,9 @@ class Mailbox:
                 if timer is not None:
                     timer.cancel()
         events, self._events = self._events, []
-        if len(events) >= self._limit:
+        was_full = len(events) >= self._window.size
+        self._window.taken(len(events))
+        if was_full:
             self._on_emptied()
         return events
 

@@ -1,0 +1,41 @@
+"""What the work inside will take, by the measured cost of reading and answering."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.llm.forecast import Forecast
+from tests.engine.llm.sequences import TOKEN_S, scheduler, sequence, step, step_cost
+
+
+def test_the_work_inside_is_what_is_unread_and_what_answers_still_get() -> None:
+    forecast = Forecast(4, step_cost(4))
+    short = sequence(100, 10)
+    assert forecast.work_s([]) == 0.0
+    assert forecast.work_s([short]) == pytest.approx(100 * TOKEN_S + 10 * 0.01)
+    four = [sequence(100, 1000) for _ in range(8)]
+    assert forecast.work_s(four) == pytest.approx(800 * TOKEN_S + 8 * 100 * 0.04 / 4)  # the first guess: 100 tokens
+
+
+def test_the_expected_length_follows_the_answers_that_have_ended() -> None:
+    forecast = Forecast(4, step_cost(4))
+    for _ in range(100):
+        ended = sequence(3, 1000)
+        ended.tokens += [5] * 7
+        forecast.ended(ended)
+    assert forecast.answer_tokens(sequence(3, 1000)) == 7
+    assert forecast.answer_tokens(sequence(3, 4)) == 4
+
+
+def test_a_first_token_comes_after_the_reading_ahead_and_the_steps_that_decode_meanwhile() -> None:
+    queue = scheduler(slots=2)
+    queue.add(sequence(10, 50))
+    step(queue)
+    new = sequence(100)
+    queue.add(new)
+    alone_s = queue.forecast.first_token_s(new, running=[], ahead=[], allowance_s=0.1)
+    beside_s = queue.forecast.first_token_s(new, running=queue.running, ahead=[], allowance_s=0.1)
+    behind_s = queue.forecast.first_token_s(new, running=queue.running, ahead=[sequence(200)], allowance_s=0.1)
+    assert alone_s == pytest.approx(100 * TOKEN_S)
+    assert beside_s == pytest.approx(100 * TOKEN_S + 2 * 0.01)  # two chunks of 50 tokens, each with a step
+    assert behind_s == pytest.approx(300 * TOKEN_S + 6 * 0.01 + 1 * 100 * 0.01)  # and one must leave before
