@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from engine.embedding_lane import EmbeddingJob, EmbeddingLane
 from engine.encoder import load_encoder
 from engine.errors import Kind, RequestError
 from engine.job import Job, Lane
+from engine.model import ModelKind
 from engine.model_folder import ModelFolder
 from engine.settings import ModelSettings
 
@@ -68,9 +69,9 @@ def load_embedder(folder: ModelFolder, settings: ModelSettings, *, threads: int)
 
 
 class Embedder:
-    """One embedding model, ready to serve (a Model of engine/serving.py)."""
+    """One embedding model, ready to serve (engine.model.Model)."""
 
-    kind: Literal["embedding"] = "embedding"
+    kind: ClassVar[ModelKind] = "embedding"
 
     def __init__(
         self,
@@ -115,6 +116,9 @@ class Embedder:
         self.num_texts += len(rows)
         self.num_tokens += num_tokens
         return Embeddings(vectors, num_tokens)
+
+    def allot(self, num_bytes: int) -> None:
+        """It keeps no keys and values."""
 
     def statistics(self) -> dict[str, float]:
         """Texts and tokens embedded, runs, rows that wait, tokens per second while the device is at it."""

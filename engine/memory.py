@@ -1,4 +1,4 @@
-"""How much memory the box can still give: what bounds the key/value memory that a model may commit.
+"""How much memory the box can still give: what bounds the models that are loaded and their key/value memory.
 
 Owns reading Linux's two answers, the kernel's estimate for the whole box and the control group's limit for this
 process. Knows nothing of models.
@@ -12,6 +12,11 @@ _PROC = Path("/proc")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
+def reachable_bytes(proc: Path = _PROC, cgroup: Path = _CGROUP) -> int:
+    """Bytes that this process holds for itself or could still take. Raises MemoryError as ``available_bytes`` does."""
+    return _own(proc) + available_bytes(proc, cgroup)
+
+
 def available_bytes(proc: Path = _PROC, cgroup: Path = _CGROUP) -> int:
     """Bytes that can be taken without swapping: the lower of the box's and of this control group's (v2).
 
@@ -23,9 +28,19 @@ def available_bytes(proc: Path = _PROC, cgroup: Path = _CGROUP) -> int:
     return min(answers)
 
 
+def _own(proc: Path) -> int:
+    """What the process has that no file could replace; mapped files count as available."""
+    return _kib(proc / "self/status", "RssAnon:") or 0
+
+
 def _of_box(proc: Path) -> int | None:
-    for line in _read(proc / "meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
+    return _kib(proc / "meminfo", "MemAvailable:")
+
+
+def _kib(file: Path, name: str) -> int | None:
+    """Bytes of the line ``name   N kB``; None when there is none."""
+    for line in _read(file).splitlines():
+        if line.startswith(name):
             return int(line.split()[1]) << 10
     return None
 

@@ -1,4 +1,4 @@
-"""What is served: the models by name, the device that runs them, and the requests that are inside.
+"""What is served: the fleet of models, the device that runs them, and the requests that are inside.
 
 Owns the lookup of a model, the granting of places, the watch over the device on behalf of those who wait for it, and
 what draining means. Every endpoint is handed one Serving. Knows no wire format.
@@ -10,43 +10,16 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, TypeVar, cast
 
-from engine.admission import Admission
 from engine.device import Device
 from engine.errors import Kind, RequestError, invalid
-from engine.job import Lane
+from engine.fleet import Entry, Fleet
+from engine.model import Model
 
 _RETRY_S = 5.0
 WATCH_S = 10.0  # how often a request that waits asks whether the device is still well
-
-
-class Model(Protocol):
-    """A loaded model, ready to serve."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def kind(self) -> Literal["chat", "embedding"]: ...
-
-    @property
-    def created(self) -> int: ...  # seconds since the epoch
-
-    @property
-    def lane(self) -> Lane: ...
-
-    @property
-    def admission(self) -> Admission: ...
-
-    def statistics(self) -> dict[str, float]:
-        """Numbers for /metrics and for the supervisor, by name; ``*_total`` only grow. Any thread."""
-        ...
-
-    def close(self) -> None:
-        """Free what it holds; the device no longer runs it."""
-        ...
 
 
 M = TypeVar("M", bound=Model)
@@ -56,8 +29,8 @@ T = TypeVar("T")
 class Serving:
     """One engine's models on its device."""
 
-    def __init__(self, models: Mapping[str, Model], device: Device, *, hang_s: float, max_body_bytes: int) -> None:
-        self.models = models
+    def __init__(self, fleet: Fleet, device: Device, *, hang_s: float, max_body_bytes: int) -> None:
+        self.fleet = fleet
         self.device = device
         self.hang_s = hang_s
         self.max_body_bytes = max_body_bytes
@@ -66,22 +39,22 @@ class Serving:
         self.num_inside = 0  # requests between their head and the end of their answer
         self._emptied = asyncio.Event()  # set whenever the last request leaves
 
-    def get(self, name: str) -> Model:
-        """The model called ``name``. Raises RequestError (404)."""
-        model = self.models.get(name)
-        if model is None:
-            known = ", ".join(sorted(self.models))
+    def get(self, name: str) -> Entry:
+        """The model called ``name``, loaded or not. Raises RequestError (404)."""
+        entry = self.fleet.entries.get(name)
+        if entry is None:
+            known = ", ".join(sorted(self.fleet.entries))
             raise RequestError(Kind.MODEL_NOT_FOUND, f"there is no such model here; there is: {known}", param="model")
-        return model
+        return entry
 
-    def find(self, name: Any, type_: type[M]) -> M:
-        """The model called ``name``, of the kind that an endpoint serves. Raises RequestError."""
+    def find(self, name: Any, type_: type[Model]) -> Entry:
+        """The model called ``name``, of the kind that an endpoint serves, loaded or not. Raises RequestError."""
         if not isinstance(name, str) or not name:
             raise invalid("you must say which model: a non-empty string", "model")
-        model = self.get(name)
-        if not isinstance(model, type_):
-            raise invalid(f"the model {name!r} is of kind {model.kind}; this endpoint does not serve it", "model")
-        return model
+        entry = self.get(name)
+        if entry.kind != type_.kind:
+            raise invalid(f"the model {name!r} is of kind {entry.kind}; this endpoint does not serve it", "model")
+        return entry
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:
@@ -96,11 +69,12 @@ class Serving:
 
     @contextlib.asynccontextmanager
     async def use(self, name: Any, type_: type[M]) -> AsyncIterator[M]:
-        """The model called ``name`` and one of its places, until the end of the block. Raises RequestError: 400, 404,
-        503."""
-        model = self.find(name, type_)
-        with self.place(model):
-            yield model
+        """The model called ``name``, loaded if it was not, and one of its places, until the end of the block. Raises
+        RequestError: 400, 404, 503."""
+        entry = self.find(name, type_)
+        async with self.fleet.hold(entry) as model:
+            with self.place(model):
+                yield cast(M, model)
 
     @contextlib.contextmanager
     def place(self, model: Model) -> Iterator[None]:

@@ -23,6 +23,7 @@ class ModelSettings:
     max_stall_s: float = 0.1  # chat: what other work on the device may add to a decode step
     max_batch: int = 16  # embedding: rows per run
     window_s: float = 0.0  # embedding: how long the first waiting job may wait for others
+    idle_unload_s: float | None = None  # unused for so long it is unloaded; None: not before others need its memory
 
     def __post_init__(self) -> None:
         for name in ("slots", "max_queue", "max_batch"):
@@ -30,6 +31,8 @@ class ModelSettings:
                 raise ValueError(f"model {self.name!r}: {name} must be at least 1")
         if self.max_stall_s <= 0 or self.window_s < 0:
             raise ValueError(f"model {self.name!r}: max_stall_s must be above 0 and window_s not below 0")
+        if self.idle_unload_s is not None and self.idle_unload_s <= 0:
+            raise ValueError(f"model {self.name!r}: idle_unload_s must be above 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,14 @@ class EngineSettings:
     socket_path: str  # unix socket; shorter than 107 bytes
     models: tuple[ModelSettings, ...]
     threads: int = 0  # of the runtime, for one run; 0: one per usable core
+    memory: float = 0.7  # the part of what the engine has or could get of the box's memory that models may take
     hang_s: float = 30.0  # a run of the device longer than this means that the runner hangs
     max_body_bytes: int = 8 << 20  # of a request body; beyond it: 413
 
     def __post_init__(self) -> None:
         names = [model.name for model in self.models]
+        if not 0 < self.memory <= 1:
+            raise ValueError(f"memory must be above 0 and at most 1, not {self.memory}")
         if len(set(names)) != len(names):
             raise ValueError(f"two models share a name: {', '.join(sorted(names))}")
         if len(self.socket_path.encode()) > 106:

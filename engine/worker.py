@@ -12,18 +12,16 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from engine import model_folder
+from engine import memory
 from engine.device import Device
-from engine.embedder import load_embedder
 from engine.errors import EngineError as EngineError
-from engine.llm.chat import ChatModel
-from engine.model_folder import ModelError, ModelFolder
+from engine.fleet import Fleet
+from engine.loading import open_entry
 from engine.server import Server
-from engine.serving import Model, Serving
-from engine.settings import EngineSettings, ModelSettings
+from engine.serving import Serving
+from engine.settings import EngineSettings
 
 #: A run holds the GIL for moments only, but between runs the device's thread and the loop share it: hand over quickly.
 _SWITCH_INTERVAL_S = 0.0005
@@ -41,23 +39,31 @@ class EngineWorker:
         self._server: Server | None = None
 
     async def start(self, progress: Callable[[str], None]) -> None:
-        """Load and warm up every model, then bind the socket and serve. progress: told each step in a few words.
+        """Load and warm up the models that there is memory for, then bind the socket and serve. progress: told each
+        step in a few words.
 
         Raises EngineError; what was loaded before it is given back.
         """
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        models = await self._load_all(progress)
-        device = Device("cpu", [model.lane for model in models.values()], asyncio.get_running_loop())
-        serving = Serving(models, device, hang_s=self._settings.hang_s, max_body_bytes=self._settings.max_body_bytes)
-        server = Server(serving, self._settings.socket_path)
-        gc.freeze()  # what was loaded lives as long as the process: never search it for garbage again
+        settings = self._settings
+        threads = settings.threads or len(os.sched_getaffinity(0))
+        entries = [await asyncio.to_thread(open_entry, model, threads) for model in settings.models]
+        device = Device("cpu", [], asyncio.get_running_loop())
+        fleet = Fleet(entries, device, budget=lambda: int(settings.memory * memory.reachable_bytes()))
+        serving = Serving(fleet, device, hang_s=settings.hang_s, max_body_bytes=settings.max_body_bytes)
+        server = Server(serving, settings.socket_path)
         device.start()
         try:
+            await fleet.start(progress)
             await server.open()
-        except OSError as error:
+        except BaseException as error:
             await device.stop(_STOP_DEVICE_S)
-            path = self._settings.socket_path
-            raise EngineError(f"{path}: cannot listen there ({error.strerror or error})", permanent=False) from error
+            await fleet.close()
+            if isinstance(error, OSError):
+                path, why = settings.socket_path, error.strerror or error
+                raise EngineError(f"{path}: cannot listen there ({why})", permanent=False) from error
+            raise
+        gc.freeze()  # what was loaded at the start mostly stays: never search it for garbage again
         self._serving, self._server = serving, server
         progress("serving")
 
@@ -74,8 +80,7 @@ class EngineWorker:
         nothing_cut = await serving.drain(deadline_s)
         await server.close()
         if await serving.device.stop(_STOP_DEVICE_S):
-            for model in serving.models.values():
-                model.close()
+            await serving.fleet.close()
         self._serving = self._server = None
         return nothing_cut
 
@@ -85,38 +90,9 @@ class EngineWorker:
         if serving is None:
             return {"models": {}, "requests": 0, "steps": 0}
         return {
-            "models": {name: model.statistics() for name, model in serving.models.items()},
+            "models": serving.fleet.statistics(),
             "requests": serving.num_inside,
             "steps": serving.device.num_steps,
+            "run_s": serving.device.occupancy.run_s,
+            "host_s": serving.device.occupancy.host_s,
         }
-
-    async def _load_all(self, progress: Callable[[str], None]) -> dict[str, Model]:
-        threads = self._settings.threads or len(os.sched_getaffinity(0))
-        models: dict[str, Model] = {}
-        try:
-            for settings in self._settings.models:
-                progress(f"loading {settings.name} from {settings.path}")
-                share = 1 / len(self._settings.models)
-                models[settings.name] = await asyncio.to_thread(_load, settings, threads, share)
-        except BaseException:
-            for model in models.values():
-                model.close()
-            raise
-        return models
-
-
-def _load(settings: ModelSettings, threads: int, memory_share: float) -> Model:
-    try:
-        folder = model_folder.read(Path(settings.path))
-        return _load_kind(folder, settings, threads, memory_share)
-    except ModelError as error:
-        raise EngineError(f"model {settings.name!r}: {error}", permanent=True) from error
-    except MemoryError as error:
-        message = f"model {settings.name!r}: not enough memory ({error or 'none left'})"
-        raise EngineError(message, permanent=False) from error
-
-
-def _load_kind(folder: ModelFolder, settings: ModelSettings, threads: int, memory_share: float) -> Model:
-    if folder.manifest.kind == "chat":
-        return ChatModel.load(folder, settings, threads=threads, memory_share=memory_share)
-    return load_embedder(folder, settings, threads=threads)

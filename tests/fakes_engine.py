@@ -20,6 +20,7 @@ import aiohttp
 import numpy as np
 
 from engine.device import Device
+from engine.fleet import Entry, Fleet
 from engine.llm.chat import ChatModel
 from engine.llm.decoder import RowLogits, RowWork
 from engine.llm.template import ChatTemplate
@@ -81,6 +82,7 @@ class FakeDecoder:
     kv_bytes_committed: int = 0
     before_run: Callable[[Sequence[RowWork]], None] = lambda rows: None
     nan_when: Callable[[list[int]], bool] = lambda read: False
+    bare: Callable[[list[int]], int] = lambda read: END  # what follows text without turns, that of a warm-up too
     flat: bool = False  # letters are nearly as likely as what the script says
     held: dict[int, list[int]] = field(default_factory=dict)
     runs: list[list[tuple[int, int]]] = field(default_factory=list)  # per run: slot and number of tokens
@@ -118,8 +120,8 @@ class FakeDecoder:
         return [self.logits_of(self._next(read[:end]), nan=self.nan_when(read[:end])) for end in ends]
 
     def _next(self, read: list[int]) -> int:
-        if START not in read:  # a warm-up
-            return END
+        if START not in read:
+            return self.bare(read)
         last_turn = len(read) - 1 - read[::-1].index(START)
         return self.script(read, len(read) - last_turn - len(_TURN))
 
@@ -214,14 +216,21 @@ def streamed_text(events: list[Any]) -> str:
     return "".join(choice[0]["delta"].get("content", "") for choice in choices)
 
 
+def fleet_of(device: Device, *models: Any) -> Fleet:
+    """Models that are loaded already, and stay."""
+    entries = [Entry(model.name, model.kind, lambda kv_bytes: model) for model in models]
+    for entry, model in zip(entries, models, strict=True):
+        entry.model = model
+    return Fleet(entries, device, budget=lambda: 0)
+
+
 @contextlib.asynccontextmanager
 async def engine(
     tmp_path: Path, *models: Any, hang_s: float = 30.0, max_body_bytes: int = 1 << 20
 ) -> AsyncIterator[Engine]:
     """Serve models on a unix socket until the end of the block."""
     device = Device("fake", [model.lane for model in models], asyncio.get_running_loop())
-    served = {model.name: model for model in models}
-    serving = Serving(served, device, hang_s=hang_s, max_body_bytes=max_body_bytes)
+    serving = Serving(fleet_of(device, *models), device, hang_s=hang_s, max_body_bytes=max_body_bytes)
     path = str(tmp_path / "e.sock")
     server = Server(serving, path)
     device.start()

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
-from engine import memory
 from engine.admission import Admission
 from engine.llm.calibrate import measure_cost
 from engine.llm.decoder import Decoder, load_decoder
@@ -26,16 +25,15 @@ from engine.llm.sampler import Sampler
 from engine.llm.sequence import Sequence
 from engine.llm.template import BadTemplateError, ChatTemplate
 from engine.llm.vocabulary import Vocabulary, load_vocabulary
+from engine.model import ModelKind
 from engine.model_folder import CHAT_TEMPLATE, ModelError, ModelFolder
 from engine.settings import ModelSettings
-
-_MEMORY_PART = 0.7  # of what is free after loading; the rest is for answers, other processes and the page cache
 
 
 class ChatModel:
     """One chat model and its lane on the device."""
 
-    kind: Literal["chat"] = "chat"
+    kind: ClassVar[ModelKind] = "chat"
 
     def __init__(
         self,
@@ -70,15 +68,14 @@ class ChatModel:
         self._control_texts = {token: text for text, token in vocabulary.special.items()}
 
     @classmethod
-    def load(
-        cls, folder: ModelFolder, settings: ModelSettings, *, threads: int, memory_share: float = 1.0
-    ) -> ChatModel:
-        """Load and warm up the folder's model. Blocking. Raises ModelError, and MemoryError when the memory that is
-        free cannot hold one full context. memory_share: the part of it that this model may plan with.
+    def load(cls, folder: ModelFolder, settings: ModelSettings, *, threads: int, kv_bytes: int) -> ChatModel:
+        """Load and warm up the folder's model. kv_bytes: what keys and values may take. Blocking. Raises ModelError,
+        and MemoryError when not even one full context fits.
         """
         facts = folder.chat
         vocabulary = load_vocabulary(folder)
         decoder = load_decoder(folder, slots=settings.slots, context=settings.context, threads=threads)
+        _check_context_fits(decoder, kv_bytes)
         decoder.warm()
         return cls(
             settings,
@@ -87,7 +84,7 @@ class ChatModel:
             template=_load_template(folder, vocabulary, decoder.context),
             end_ids=facts.eos_ids,
             max_chunk=facts.max_chunk,
-            max_held=_tokens_in_memory(decoder, memory.available_bytes() * _MEMORY_PART * memory_share),
+            max_held=_tokens_in(decoder, kv_bytes),
             bos_id=facts.bos_id if facts.add_bos else None,
             created=int(datetime.fromisoformat(folder.manifest.created).timestamp()),
         )
@@ -126,8 +123,12 @@ class ChatModel:
         """The text that tokens stand for, without control tokens."""
         return b"".join(map(self._token_bytes, tokens)).decode(errors="replace")
 
+    def allot(self, num_bytes: int) -> None:
+        """See ``engine.model.Model``."""
+        self.lane.scheduler.max_held = _tokens_in(self._decoder, num_bytes)
+
     def statistics(self) -> dict[str, float]:
-        """See ``engine.serving.Model``."""
+        """See ``engine.model.Model``."""
         return {
             "slots": self._decoder.slots,
             "running": len(self.lane.scheduler.running),
@@ -142,16 +143,19 @@ class ChatModel:
         self._decoder.close()
 
 
-def _tokens_in_memory(decoder: Decoder, budget_bytes: float) -> int:
-    """How many tokens all slots may hold within the budget. Raises MemoryError when it is less than one context."""
+def _tokens_in(decoder: Decoder, kv_bytes: int) -> int:
+    """How many tokens all slots may hold in so many bytes; at least one full context."""
+    return max(decoder.context, decoder.context * kv_bytes // decoder.kv_bytes_for(decoder.context))
+
+
+def _check_context_fits(decoder: Decoder, kv_bytes: int) -> None:
     one_context_bytes = decoder.kv_bytes_for(decoder.context)
-    if budget_bytes < one_context_bytes:
-        fitting = int(decoder.context * budget_bytes / one_context_bytes)
+    if kv_bytes < one_context_bytes:
+        fitting = decoder.context * kv_bytes // one_context_bytes
         raise MemoryError(
-            f"a context of {decoder.context} tokens takes {one_context_bytes >> 20} MiB, of the free memory"
-            f" {int(budget_bytes) >> 20} MiB are for it; set a context of at most {fitting} or free some memory"
+            f"a context of {decoder.context} tokens takes {one_context_bytes >> 20} MiB and {kv_bytes >> 20} MiB are"
+            f" left for it; set a context of at most {fitting} or free some memory"
         )
-    return int(decoder.context * budget_bytes / one_context_bytes)
 
 
 def _load_template(folder: ModelFolder, vocabulary: Vocabulary, context: int) -> ChatTemplate:

@@ -22,7 +22,7 @@ def routes(serving: Serving) -> list[web.RouteDef]:
             problem = f"the runner did not answer within {_ROUND_TRIP_S:.0f} s"
         if problem is not None:
             raise RequestError(Kind.UNAVAILABLE, problem, retry_after_s=1)
-        body = {"status": "ok", "models": sorted(serving.models)}
+        body = {"status": "ok", "models": sorted(serving.fleet.entries)}
         return web.Response(body=orjson.dumps(body), content_type="application/json")
 
     return [web.get("/health", health)]

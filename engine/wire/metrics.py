@@ -26,10 +26,9 @@ class ServingCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """One family per statistic; those named ``*_total`` are counters."""
         rows: defaultdict[str, dict[str, float]] = defaultdict(dict)
-        for model in self._serving.models.values():
-            statistics = {**model.statistics(), "requests": model.admission.num_inside}
+        for model_name, statistics in self._serving.fleet.statistics().items():
             for name, value in statistics.items():
-                rows[name][model.name] = value
+                rows[name][model_name] = value
         for name, values in rows.items():
             kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             family = kind(f"headrace_engine_{name}", name.replace("_", " "), labels=["model"])
@@ -38,6 +37,9 @@ class ServingCollector(Collector):
             yield family
         device = self._serving.device
         yield CounterMetricFamily("headrace_engine_steps_total", "Runs of the device", value=device.num_steps)
+        run_s, host_s = device.occupancy.run_s, device.occupancy.host_s
+        yield CounterMetricFamily("headrace_engine_device_run_seconds_total", "Inside runs", value=run_s)
+        yield CounterMetricFamily("headrace_engine_device_host_seconds_total", "Outside, work waiting", value=host_s)
 
 
 def routes(serving: Serving) -> list[web.RouteDef]:

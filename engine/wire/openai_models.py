@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from engine.serving import Model, Serving
+from engine.fleet import Entry
+from engine.serving import Serving
 from engine.wire.openai_answer import MEDIA_TYPE
 
 
@@ -15,7 +16,7 @@ def routes(serving: Serving) -> list[web.RouteDef]:
     """This module's part of the server."""
 
     async def list_models(request: web.Request) -> web.Response:
-        return _json({"object": "list", "data": [_describe(model) for model in serving.models.values()]})
+        return _json({"object": "list", "data": [_describe(entry) for entry in serving.fleet.entries.values()]})
 
     async def get_model(request: web.Request) -> web.Response:
         return _json(_describe(serving.get(request.match_info["model"])))
@@ -23,8 +24,8 @@ def routes(serving: Serving) -> list[web.RouteDef]:
     return [web.get("/v1/models", list_models), web.get("/v1/models/{model:.+}", get_model)]
 
 
-def _describe(model: Model) -> dict[str, Any]:
-    return {"id": model.name, "object": "model", "created": model.created, "owned_by": "headrace"}
+def _describe(entry: Entry) -> dict[str, Any]:
+    return {"id": entry.name, "object": "model", "created": entry.created, "owned_by": "headrace"}
 
 
 def _json(value: Any) -> web.Response:

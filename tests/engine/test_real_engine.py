@@ -97,10 +97,7 @@ async def test_the_embedding_of_a_text_is_the_same_while_a_chat_decodes(served: 
     assert float(first @ second) > 0.9999
 
 
-def test_a_context_that_the_free_memory_cannot_hold_is_refused_at_load(
-    models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("engine.memory.available_bytes", lambda: 256 << 20)
+def test_a_context_that_the_free_memory_cannot_hold_is_refused_at_load(models: Path) -> None:
     settings = ModelSettings(name="m", path=str(models / CHAT), slots=2)
-    with pytest.raises(MemoryError, match=r"context of 8192 tokens takes 360 MiB.*179 MiB .*at most 4077"):
-        ChatModel.load(model_folder.read(models / CHAT), settings, threads=1)
+    with pytest.raises(MemoryError, match=r"context of 8192 tokens takes 360 MiB and 179 MiB.*at most 4073"):
+        ChatModel.load(model_folder.read(models / CHAT), settings, threads=1, kv_bytes=179 << 20)

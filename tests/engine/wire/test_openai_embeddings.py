@@ -22,6 +22,7 @@ from engine.server import Server
 from engine.serving import Serving
 from engine.settings import ModelSettings
 from tests.engine.tiny_bert import SHAPE, embed_by_numpy, make_weights, write_bert_folder
+from tests.fakes_engine import fleet_of
 
 
 @dataclass
@@ -57,7 +58,7 @@ async def serve(
 ) -> AsyncIterator[Engine]:
     embedder = load_embedder(folder, ModelSettings(name="embed", path=str(folder.path), **settings), threads=1)
     device = Device("cpu", [embedder.lane], asyncio.get_running_loop())
-    server = Server(Serving({"embed": embedder}, device, hang_s=hang_s, max_body_bytes=100_000), str(socket))
+    server = Server(Serving(fleet_of(device, embedder), device, hang_s=hang_s, max_body_bytes=100_000), str(socket))
     await server.open()
     if started:
         device.start()

@@ -1,0 +1,76 @@
+"""From a model's settings to its entry in the fleet, and from its folder to the loaded model.
+
+Owns what a model is expected to take before it is loaded, and which failures are permanent.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from engine import model_folder
+from engine.embedder import load_embedder
+from engine.errors import EngineError
+from engine.fleet import Entry
+from engine.llm.chat import ChatModel
+from engine.llm.kv import KvShape
+from engine.model import Model, ModelKind
+from engine.model_folder import ModelError, ModelFolder
+from engine.residency import Need
+from engine.settings import ModelSettings
+
+#: What a loaded model takes for each byte of its files: the runtime lays quantised weights out anew beside the mapped
+#: ones (SmolLM2-135M: 135 MB for 109 MB). What is only mapped the system can take back.
+_LOADED_PER_FILE_BYTE = 1.25
+
+
+def open_entry(settings: ModelSettings, threads: int) -> Entry:
+    """Read the model's folder, without its weights. threads: of one run. Raises EngineError."""
+    folder = _read(settings)
+    return Entry(
+        settings.name,
+        folder.manifest.kind,
+        partial(load, settings, folder.manifest.kind, threads),
+        need=need(folder, settings),
+        created=int(datetime.fromisoformat(folder.manifest.created).timestamp()),
+        max_waiting=settings.max_queue,
+        idle_unload_s=settings.idle_unload_s,
+    )
+
+
+def need(folder: ModelFolder, settings: ModelSettings) -> Need:
+    """What the model takes at least."""
+    weights_bytes = int(folder.total_bytes() * _LOADED_PER_FILE_BYTE)
+    facts = folder.manifest.chat
+    if facts is None:
+        return Need(weights_bytes)
+    context = settings.context or facts.context
+    shape = KvShape(facts.layers, 1, facts.kv_heads, context, facts.head_dim)
+    return Need(weights_bytes, shape.committed_bytes(context))
+
+
+def load(settings: ModelSettings, kind: ModelKind, threads: int, kv_bytes: int) -> Model:
+    """Load and warm up a model of this kind. kv_bytes: what it may take for keys and values. Blocking; raises
+    EngineError."""
+    folder = _read(settings)
+    try:
+        if kind == "chat":
+            return ChatModel.load(folder, settings, threads=threads, kv_bytes=kv_bytes)
+        return load_embedder(folder, settings, threads=threads)
+    except ModelError as error:
+        raise _permanent(settings, error) from error
+    except MemoryError as error:
+        message = f"model {settings.name!r}: not enough memory ({error or 'none left'})"
+        raise EngineError(message, permanent=False) from error
+
+
+def _read(settings: ModelSettings) -> ModelFolder:
+    try:
+        return model_folder.read(Path(settings.path))
+    except ModelError as error:
+        raise _permanent(settings, error) from error
+
+
+def _permanent(settings: ModelSettings, error: ModelError) -> EngineError:
+    return EngineError(f"model {settings.name!r}: {error}", permanent=True)
