@@ -18,10 +18,18 @@ from aiohttp import web
 
 from engine.errors import Kind, RequestError
 from engine.serving import Serving
-from engine.wire import health, metrics, openai_chat, openai_completions, openai_embeddings, openai_models
+from engine.wire import health, metrics, openai_chat, openai_completions, openai_embeddings, openai_models, tokens
 
 #: Each has ``routes(serving) -> list[web.RouteDef]``. An API is added here.
-ENDPOINTS: tuple[ModuleType, ...] = (openai_chat, openai_completions, openai_embeddings, openai_models, health, metrics)
+ENDPOINTS: tuple[ModuleType, ...] = (
+    openai_chat,
+    openai_completions,
+    openai_embeddings,
+    openai_models,
+    tokens,
+    health,
+    metrics,
+)
 
 _KEEP_ALIVE_S = 3600.0  # the proxy's pool decides which connections live; it must never lose a race against us
 _MAX_LINE_BYTES = 64 << 10  # above every limit of the proxy: it judges heads, not the engine

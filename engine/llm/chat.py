@@ -120,8 +120,9 @@ class ChatModel:
         return raw.decode(errors="replace"), raw
 
     def text_of(self, tokens: SequenceOf[int]) -> str:
-        """The text that tokens stand for, without control tokens."""
-        return b"".join(map(self._token_bytes, tokens)).decode(errors="replace")
+        """The text that tokens stand for, control tokens by their names."""
+        spelt = map(self.spell, tokens)
+        return b"".join(text.encode() if raw is None else raw for text, raw in spelt).decode(errors="replace")
 
     def allot(self, num_bytes: int) -> None:
         """See ``engine.model.Model``."""

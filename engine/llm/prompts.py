@@ -48,15 +48,18 @@ class Prompts:
         self._bos = [] if bos_id is None else [bos_id]
 
     async def of_messages(self, messages: Messages, *, room: int = 1, cut: bool = False) -> Prompt:
-        """The prompt that ends where the assistant is to speak. room: tokens that the answer is to have, at least 1;
-        cut: leave out the oldest turns rather than have less. Raises RequestError (400, 422)."""
-        if len(messages) >= self._context:
+        """The prompt that ends where the assistant is to speak. Raises RequestError (400, 422).
+
+        room: tokens that the answer is to have; 0: there is to be none, so that the prompt may be of any length. cut:
+        leave out the oldest turns rather than leave the answer less.
+        """
+        if room and len(messages) >= self._context:
             raise self._too_long(f"{len(messages)} messages cannot fit", "messages")
         make = partial(self._cut_messages if cut else self._whole_messages, messages)
         return await self._encode(make, sum(map(_count_bytes, messages)), room, "messages")
 
     async def of_text(self, text: str, where: str, *, room: int = 1, cut: bool = False) -> Prompt:
-        """The text alone; where: the field that it stands in. Raises RequestError (400, 422)."""
+        """The text alone, which stands in the field ``where``; see ``of_messages``."""
 
         def make(most: int) -> Prompt:
             tokens = self._begin(self._vocabulary.encode_text(text, max_tokens=self._context))
@@ -65,9 +68,9 @@ class Prompts:
         return await self._encode(make, len(text.encode()), room, where)
 
     def of_tokens(self, tokens: list[int], where: str, *, room: int = 1, cut: bool = False) -> Prompt:
-        """The tokens as they are. Raises RequestError (400, 422)."""
+        """The tokens as they are; see ``of_messages``."""
         self.check_ids(tokens, where)
-        return self._fitting(self._cut_tokens(tokens, self._most(room)) if cut else Prompt(tokens), where)
+        return self._fitting(self._cut_tokens(tokens, self._most(room)) if cut else Prompt(tokens), room, where)
 
     def check_ids(self, ids: Sequence[int], where: str) -> None:
         """Raises RequestError (400) when one of them is no token of this model."""
@@ -88,8 +91,8 @@ class Prompts:
         most = self._most(room)
         try:
             if num_bytes <= _ENCODED_IN_PLACE_BYTES:
-                return self._fitting(make(most), where)
-            return self._fitting(await asyncio.to_thread(make, most), where)
+                return self._fitting(make(most), room, where)
+            return self._fitting(await asyncio.to_thread(make, most), room, where)
         except TextTooLong:
             raise self._too_long(f"{num_bytes} bytes of text do not fit", where) from None
         except RefusedByTemplateError as error:
@@ -129,8 +132,8 @@ class Prompts:
         """Tokens of a prompt that leaves the room."""
         return self._context - min(max(room, 1), self._context - 1)
 
-    def _fitting(self, prompt: Prompt, where: str) -> Prompt:
-        if len(prompt.tokens) >= self._context:
+    def _fitting(self, prompt: Prompt, room: int, where: str) -> Prompt:
+        if room and len(prompt.tokens) >= self._context:
             raise self._too_long(f"{where} takes {len(prompt.tokens)} and the answer needs at least 1", where)
         return prompt
 

@@ -8,7 +8,7 @@ temperature it is 1, OpenAI's default, whatever the model's own card recommends.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from engine.errors import invalid
 from engine.llm.recipe import Recipe
@@ -124,6 +124,6 @@ def _parse_stop_token_ids(value: Any) -> tuple[int, ...]:
     return tuple(value)
 
 
-def is_token_ids(value: Any) -> bool:
+def is_token_ids(value: Any) -> TypeGuard[list[int]]:
     """Whether it is a list of whole numbers that could be token ids, perhaps an empty one."""
     return isinstance(value, list) and all(type(each) is int and each >= 0 for each in value)
