@@ -146,7 +146,9 @@ class Device:
             self._inbox.get_nowait()()
 
     def _wait(self, now: float) -> None:
-        """Nothing is ready: sleep until a command comes or a lane's own time does."""
+        """Nothing is ready: let the lanes tidy up, and sleep until a command comes or a lane's own time does."""
+        for lane in self._lanes:
+            lane.tidy(now)
         instants = [at for lane in self._lanes if (at := lane.wake_at()) is not None]
         with contextlib.suppress(Empty):
             self._inbox.get(timeout=max(0.0, min(instants) - now) if instants else None)()

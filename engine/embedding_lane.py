@@ -86,6 +86,9 @@ class EmbeddingLane:
         """Never: an embedding comes at once."""
         return False
 
+    def tidy(self, now: float) -> None:
+        pass  # it keeps nothing
+
     def wake_at(self) -> float | None:
         """When the batching window of what waits ends."""
         return self.batcher.wake_at()

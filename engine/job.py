@@ -72,6 +72,10 @@ class Lane(Protocol):
         """Whether some reader waits for the next token of a stream that has begun."""
         ...
 
+    def tidy(self, now: float) -> None:
+        """Give back what is kept without need: the device has nothing to run."""
+        ...
+
     def wake_at(self) -> float | None:
         """When ``ready`` will turn true by itself (the end of a batching window); None: only by a new job."""
         ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,8 @@ class ModelSettings:
     slots: int = 16  # chat: sequences that run at once
     context: int | None = None  # chat: tokens per slot; None: what the model was trained for
     max_stall_s: float = 0.1  # chat: what other work on the device may add to a decode step
+    prefix_ttl_s: float = 600.0  # chat: how long a text is kept for others that begin like it; 0: not at all
+    prefix_sharing: Literal["key", "all"] = "key"  # chat: others of the same API key, or of any
     max_batch: int = 16  # embedding: rows per run
     window_s: float = 0.0  # embedding: how long the first waiting job may wait for others
     idle_unload_s: float | None = None  # unused for so long it is unloaded; None: not before others need its memory
@@ -29,6 +31,8 @@ class ModelSettings:
         for name in ("slots", "max_queue", "max_batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"model {self.name!r}: {name} must be at least 1")
+        if self.prefix_ttl_s < 0:
+            raise ValueError(f"model {self.name!r}: prefix_ttl_s must not be below 0")
         if self.max_stall_s <= 0 or self.window_s < 0:
             raise ValueError(f"model {self.name!r}: max_stall_s must be above 0 and window_s not below 0")
         if self.idle_unload_s is not None and self.idle_unload_s <= 0:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import io
 import json
+import mmap
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from engine.device import Device
 from engine.fleet import Entry, Fleet
 from engine.llm.chat import ChatModel
 from engine.llm.decoder import RowLogits, RowWork
+from engine.llm.kv import FLOAT_BYTES, KvShape, page_aligned_length
 from engine.llm.template import ChatTemplate
 from engine.server import Server
 from engine.serving import Serving
@@ -100,8 +102,25 @@ class FakeDecoder:
         assert len({row.slot for row in rows}) == len(rows)
         return [self._advance(row) for row in rows]
 
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        assert len(self.held[source]) >= tokens
+        self.held[target] = self.held[source][:tokens]
+
+    def trim(self, slot: int, tokens: int) -> None:
+        self.held[slot] = self.held[slot][:tokens]
+        if not tokens:
+            del self.held[slot]
+
     def release(self, slot: int) -> None:
         self.held.pop(slot, None)
+
+    @property
+    def kv_shape(self) -> KvShape:
+        """A page of memory for each token."""
+        return KvShape(1, self.slots, 1, page_aligned_length(self.context), head_dim=mmap.PAGESIZE // FLOAT_BYTES)
+
+    def kv_bytes_for(self, tokens: int) -> int:
+        return self.kv_shape.committed_bytes(tokens)
 
     def close(self) -> None:
         self.held.clear()
@@ -143,18 +162,19 @@ def chat_model(
     extra: Sequence[bytes] = (),
     template: str = TEMPLATE,
     max_held: int | None = None,
+    prefix_ttl_s: float = 0.0,
     **settings: Any,
 ) -> ChatModel:
-    """A ChatModel around a FakeDecoder. max_held: None does not bound."""
+    """A ChatModel around a FakeDecoder. max_held: tokens; None does not bound."""
     vocabulary = FakeVocabulary(extra)
     model = ChatModel(
-        ModelSettings(name=name, path="", slots=decoder.slots, **settings),
+        ModelSettings(name=name, path="", slots=decoder.slots, prefix_ttl_s=prefix_ttl_s, **settings),
         decoder=decoder,
         vocabulary=vocabulary,
         template=ChatTemplate(template, special=SPECIAL, encode_text=vocabulary.encode_text, bos="", eos="<|im_end|>"),
         end_ids=[END],
         max_chunk=decoder.max_chunk,
-        max_held=decoder.slots * decoder.context if max_held is None else max_held,
+        kv_bytes=decoder.kv_bytes_for(decoder.slots * decoder.context if max_held is None else max_held),
     )
     decoder.runs.clear()
     return model

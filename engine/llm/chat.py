@@ -23,6 +23,7 @@ from engine.llm.recipe import Recipe
 from engine.llm.runner import LanguageLane
 from engine.llm.sampler import Sampler
 from engine.llm.sequence import Sequence
+from engine.llm.slots import Slots
 from engine.llm.template import BadTemplateError, ChatTemplate
 from engine.llm.vocabulary import Vocabulary, load_vocabulary
 from engine.model import ModelKind
@@ -44,7 +45,7 @@ class ChatModel:
         template: ChatTemplate,
         end_ids: SequenceOf[int],
         max_chunk: int,
-        max_held: int,
+        kv_bytes: int,
         bos_id: int | None = None,
         created: int = 0,
     ) -> None:
@@ -52,6 +53,8 @@ class ChatModel:
         self.created = created
         self.context = decoder.context
         self.admission = Admission(running=decoder.slots, queue=settings.max_queue)
+        by_key = settings.prefix_sharing == "key"
+        slots = Slots(decoder.kv_shape, kv_bytes, keep_s=settings.prefix_ttl_s, by_key=by_key)
         self.lane = LanguageLane(
             settings.name,
             decoder,
@@ -59,7 +62,7 @@ class ChatModel:
             measure_cost(decoder),
             max_stall_s=settings.max_stall_s,
             max_chunk=max_chunk,
-            max_held=max_held,
+            slots=slots,
         )
         self.prompts = Prompts(vocabulary, template, context=decoder.context, bos_id=bos_id)
         self._decoder = decoder
@@ -84,7 +87,7 @@ class ChatModel:
             template=_load_template(folder, vocabulary, decoder.context),
             end_ids=facts.eos_ids,
             max_chunk=facts.max_chunk,
-            max_held=_tokens_in(decoder, kv_bytes),
+            kv_bytes=kv_bytes,
             bos_id=facts.bos_id if facts.add_bos else None,
             created=int(datetime.fromisoformat(folder.manifest.created).timestamp()),
         )
@@ -126,7 +129,7 @@ class ChatModel:
 
     def allot(self, num_bytes: int) -> None:
         """See ``engine.model.Model``."""
-        self.lane.scheduler.max_held = _tokens_in(self._decoder, num_bytes)
+        self.lane.allot(max(num_bytes, self._decoder.kv_bytes_for(self.context)))
 
     def statistics(self) -> dict[str, float]:
         """See ``engine.model.Model``."""
@@ -142,11 +145,6 @@ class ChatModel:
     def close(self) -> None:
         """Free the decoder."""
         self._decoder.close()
-
-
-def _tokens_in(decoder: Decoder, kv_bytes: int) -> int:
-    """How many tokens all slots may hold in so many bytes; at least one full context."""
-    return max(decoder.context, decoder.context * kv_bytes // decoder.kv_bytes_for(decoder.context))
 
 
 def _check_context_fits(decoder: Decoder, kv_bytes: int) -> None:

@@ -128,6 +128,11 @@ class Decoder:
         self.trim(slot, 0)
 
     @property
+    def kv_shape(self) -> KvShape:
+        """The sizes of the key/value memory."""
+        return self._shape
+
+    @property
     def kv_bytes_committed(self) -> int:
         """Bytes of key/value memory that sequences have touched and not given back."""
         return self._memory.committed_bytes

@@ -35,10 +35,13 @@ class Ledger:
         self._inside[key] = self._inside.get(key, 0) + 1
 
     def prepay(self, sequence: Sequence, answer_tokens: int) -> None:
-        """Charge its key for a sequence that begins; one that has begun before was paid for then."""
+        """Charge its key for a sequence that got a slot; one that had one before was paid for then.
+
+        What the slot holds of it already costs nothing.
+        """
         if sequence.num_prepaid is None:
             sequence.num_prepaid = answer_tokens
-            self._used[sequence.key] += _PROMPT_WEIGHT * sequence.num_prompt_tokens + _ANSWER_WEIGHT * answer_tokens
+            self._used[sequence.key] += _PROMPT_WEIGHT * sequence.num_unread + _ANSWER_WEIGHT * answer_tokens
 
     def settle(self, sequence: Sequence, *, ended: bool) -> None:
         """Charge for what the answer has beyond its prepaid length; once it has ended, give back the rest."""

@@ -18,6 +18,7 @@ from engine.llm.decoder import RowLogits, RowWork
 from engine.llm.sampler import BadLogitsError
 from engine.llm.scheduler import Scheduler, Share
 from engine.llm.sequence import Sequence
+from engine.llm.slots import Copy, Slots
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +29,10 @@ class Decodes(Protocol):
     slots: int
 
     def run(self, rows: SequenceOf[RowWork]) -> list[list[RowLogits]]: ...
+
+    def copy(self, source: int, target: int, tokens: int) -> None: ...
+
+    def trim(self, slot: int, tokens: int) -> None: ...
 
     def release(self, slot: int) -> None: ...
 
@@ -50,12 +55,12 @@ class LanguageLane:
         *,
         max_stall_s: float,
         max_chunk: int,
-        max_held: int,
+        slots: Slots,
     ) -> None:
-        """max_chunk, max_held: see Scheduler."""
+        """max_chunk: see Scheduler. slots: the decoder's."""
         self.name = name
         self.max_stall_s = max_stall_s
-        self.scheduler = Scheduler(decoder.slots, cost, max_chunk=max_chunk, max_held=max_held)
+        self.scheduler = Scheduler(slots, cost, max_chunk=max_chunk)
         self.run_s = 0.0  # inside the decoder
         self.num_prompt_tokens = 0  # read so far; what had to be read again counts again
         self.num_output_tokens = 0  # chosen so far
@@ -69,7 +74,16 @@ class LanguageLane:
         self.scheduler.add(job)
 
     def drop(self, job: Sequence) -> None:
-        self._end(job)
+        self._end(job, keep=True)
+
+    def tidy(self, now: float) -> None:
+        self.scheduler.slots.tidy(now)
+        self._obey_slots()
+
+    def allot(self, num_bytes: int) -> None:
+        """What keys and values may take from now on; what is kept beyond it is given back."""
+        self.scheduler.slots.resize(num_bytes)
+        self._obey_slots()
 
     def ready(self, now: float) -> bool:
         return self.scheduler.ready(now)
@@ -78,12 +92,12 @@ class LanguageLane:
         return self.scheduler.decoding()
 
     def wake_at(self) -> float | None:
-        return self.scheduler.wake_at()
+        instants = (self.scheduler.wake_at(), self.scheduler.slots.tidy_at())
+        return min((at for at in instants if at is not None), default=None)
 
     def plan(self, now: float, allowance_s: float) -> _DecodeStep | None:
-        shares, freed, late = self.scheduler.plan(allowance_s, now)
-        for slot in freed:
-            self._decoder.release(slot)
+        shares, late = self.scheduler.plan(allowance_s, now)
+        self._obey_slots()
         self.num_late += len(late)
         return _DecodeStep(self, shares, late) if shares or late else None
 
@@ -111,7 +125,7 @@ class LanguageLane:
         """The step failed as a whole: its sequences end, the others are untouched."""
         answer = RequestError(Kind.FAILED, f"a step of the model failed ({type(error).__name__}); try again")
         for share in shares:
-            self._end(share.sequence)
+            self._end(share.sequence, keep=False)
         return [(share.sequence, answer) for share in shares]
 
     def _choose(self, sequence: Sequence, logits: RowLogits, deliveries: list[Delivery]) -> None:
@@ -121,19 +135,26 @@ class LanguageLane:
         except Exception as error:  # this row's fault alone: the rest of the step stands
             self.num_bad_rows += isinstance(error, BadLogitsError)
             _log.exception("%s: choosing a token failed", self.name, exc_info=not isinstance(error, BadLogitsError))
-            self._end(sequence)
+            self._end(sequence, keep=False)
             deliveries.append((sequence, RequestError(Kind.FAILED, f"no token could be chosen: {error}")))
             return
         self.num_output_tokens += 1
         if progress is not None:
             deliveries.append((sequence, progress))
             if progress.finish_reason is not None:
-                self._end(sequence)
+                self._end(sequence, keep=True)
 
-    def _end(self, sequence: Sequence) -> None:
-        slot = self.scheduler.remove(sequence)
-        if slot is not None:
-            self._decoder.release(slot)
+    def _end(self, sequence: Sequence, *, keep: bool) -> None:
+        self.scheduler.remove(sequence, time.monotonic(), keep=keep)
+        self._obey_slots()
+
+    def _obey_slots(self) -> None:
+        """Do with the decoder's memory what was decided about the slots."""
+        for command in self.scheduler.slots.take_commands():
+            if isinstance(command, Copy):
+                self._decoder.copy(*command)
+            else:
+                self._decoder.trim(*command)
 
 
 class _DecodeStep:

@@ -13,7 +13,6 @@ a prompt those were the only ones that changed the logits after it (two best tok
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
-from heapq import heappop, heappush
 from typing import NamedTuple
 
 from engine.errors import RequestError
@@ -22,10 +21,10 @@ from engine.llm.deadlines import Deadlines
 from engine.llm.forecast import Forecast
 from engine.llm.ledger import Ledger
 from engine.llm.sequence import Sequence
+from engine.llm.slots import Slots
 from engine.llm.waiting import Waiting, due_at
 
 PARKED_GRACE_S = 1.0  # so long a parked sequence keeps its slot while others wait for one
-_GROWTH_TOKENS = 32  # a sequence gets a slot only when all that have one could grow by so many
 
 
 class Share(NamedTuple):
@@ -36,33 +35,30 @@ class Share(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be done next: free the slots, tell those who were too late, run the shares."""
+    """What is to be done next: tell those who were too late, run the shares."""
 
     shares: list[Share]
-    freed: list[int]
     late: list[tuple[Sequence, RequestError]]
 
 
 class Scheduler:
-    """Slots, those who wait for one, and the plan of each step.
+    """Those who have a slot, those who wait for one, and the plan of each step.
 
-    max_chunk: tokens of one sequence in one step. max_held: tokens that all slots together may hold, at least as many
-    as the longest sequence has.
+    max_chunk: tokens of one sequence in a step. What it decides about the slots is among ``slots.take_commands()``, to
+    be carried out before the next run.
     """
 
-    def __init__(self, slots: int, cost: StepCost, *, max_chunk: int, max_held: int) -> None:
+    def __init__(self, slots: Slots, cost: StepCost, *, max_chunk: int) -> None:
+        self.slots = slots
         self.running: list[Sequence] = []  # in the order in which they were given a slot
         self.num_preempted = 0  # these two only grow: sequences sent back to wait, and why
         self.num_parked_out = 0
         self._ledger = Ledger()
         self.waiting = Waiting(self._ledger)
-        self.forecast = Forecast(slots, cost)
+        self.forecast = Forecast(slots.num_slots, cost)
         self._deadlines = Deadlines()
-        self._free = list(range(slots))  # a heap: the lowest is given first, a run covers all slots up to the highest
-        self._freed: list[int] = []
         self._cost = cost
         self._max_chunk = max_chunk
-        self.max_held = max_held
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence."""
@@ -94,32 +90,29 @@ class Scheduler:
         """The next step: decodes, then prefill within the allowance. Gives free slots to those who wait."""
         late = self._end_late(allowance_s, now)
         self._make_way(now)
-        self._give_slots()
-        shares = self._spare_memory(self._share(allowance_s))
-        freed, self._freed = self._freed, []
-        return Plan(shares, freed, late)
+        self._give_slots(now)
+        return Plan(self._spare_memory(self._share(allowance_s), now), late)
 
     def advance(self, shares: SequenceOf[Share]) -> None:
         """The step was run: its tokens are in the slots."""
         for sequence, num_tokens in shares:
             sequence.num_cached += num_tokens
+            self.slots.grew(sequence, sequence.num_cached)
             self._ledger.settle(sequence, ended=False)
 
-    def remove(self, sequence: Sequence) -> int | None:
-        """Take a sequence out, wherever it stands; the slot that it gives back, None if it had none."""
-        slot = sequence.slot
-        if slot is not None:
-            self._take_slot(sequence)
+    def remove(self, sequence: Sequence, now: float, *, keep: bool = True) -> None:
+        """Take a sequence out, wherever it stands. keep: what was read of it is sound and may be of use again."""
+        if sequence.slot is not None:
+            self._take_slot(sequence, now, keep=keep)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
         else:
-            return None
+            return
         if sequence.num_output_tokens:
             self.forecast.ended(sequence)
         self._ledger.settle(sequence, ended=True)
         self._ledger.leave(sequence.key)
         self._deadlines.discard(sequence)
-        return slot
 
     def work_s(self) -> float:
         """How long all that is inside will take. Any thread: it may be a moment old."""
@@ -132,8 +125,7 @@ class Scheduler:
 
         late = self._deadlines.judge(now, self._cost.token_s, first_token_s)
         for sequence, _ in late:
-            if (slot := self.remove(sequence)) is not None:
-                self._freed.append(slot)
+            self.remove(sequence, now)
         return late
 
     def _make_way(self, now: float) -> None:
@@ -144,13 +136,13 @@ class Scheduler:
             if longest_at + PARKED_GRACE_S > now:
                 return
             self.num_parked_out += 1
-            self._send_back(self.running[number])
+            self._send_back(self.running[number], now)
 
-    def _give_slots(self) -> None:
+    def _give_slots(self, now: float) -> None:
         while (sequence := self._next_that_fits()) is not None:
             self.waiting.remove(sequence)
+            self.slots.place(sequence, now)
             self._ledger.prepay(sequence, self.forecast.answer_tokens(sequence))
-            sequence.slot = heappop(self._free)
             self.running.append(sequence)
 
     def _share(self, allowance_s: float) -> list[Share]:
@@ -164,38 +156,27 @@ class Scheduler:
                 budget -= num_tokens
         return shares
 
-    def _spare_memory(self, shares: list[Share]) -> list[Share]:
+    def _spare_memory(self, shares: list[Share], now: float) -> list[Share]:
         """The shares that the memory has room for: until it has, the one that is due last goes back to wait."""
-        while self._held() + sum(share.num_tokens for share in shares) > self.max_held and len(self.running) > 1:
+        while self.slots.shortage(shares) and len(self.running) > 1:
             victim = max(self.running, key=lambda each: (each.parked, each.due_at))
             self.num_preempted += 1
-            self._send_back(victim)
+            self._send_back(victim, now)
             shares = [share for share in shares if share.sequence is not victim]
         return shares
 
     def _next_that_fits(self) -> Sequence | None:
         """The one that comes next, if it can have a slot; nobody passes it, so it cannot starve."""
-        sequence = self.waiting.next() if self._free else None
-        if sequence is None or not self.running:
-            return sequence
-        num_tokens = sum(len(each.tokens) + _GROWTH_TOKENS for each in (*self.running, sequence))
-        return sequence if num_tokens <= self.max_held else None
+        sequence = self.waiting.next()
+        return sequence if sequence is not None and self.slots.fits(sequence) else None
 
-    def _held(self) -> int:
-        return sum(each.num_cached for each in self.running)
-
-    def _send_back(self, sequence: Sequence) -> None:
-        self._freed.append(self._take_slot(sequence))
-        sequence.num_cached = 0
+    def _send_back(self, sequence: Sequence, now: float) -> None:
+        self._take_slot(sequence, now, keep=True)
         self.waiting.add(sequence)
 
-    def _take_slot(self, sequence: Sequence) -> int:
-        if sequence.slot is None:
-            raise ValueError("a sequence without a slot cannot give one back")
-        slot, sequence.slot = sequence.slot, None
+    def _take_slot(self, sequence: Sequence, now: float, *, keep: bool) -> None:
         self.running.remove(sequence)
-        heappush(self._free, slot)
-        return slot
+        self.slots.give_back(sequence, now, keep=keep)
 
 
 def _piece(num_unread: int, budget: int) -> int:

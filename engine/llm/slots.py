@@ -15,7 +15,7 @@ further and the memory is short, ``shortage`` says so, and the scheduler sends o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -44,13 +44,6 @@ class Trim(NamedTuple):
     tokens: int
 
 
-class Placement(NamedTuple):
-    """The slot that a sequence gets, and how many of its tokens are in it already."""
-
-    slot: int
-    num_cached: int
-
-
 @dataclass(frozen=True, slots=True)
 class Kept:
     """What an idle slot holds, and until when; see ``engine.llm.prefixes.Text``."""
@@ -64,7 +57,7 @@ class Kept:
 class Slots:
     """The slots of one decoder. budget_bytes: what they may take together, enough for one sequence of the longest.
 
-    keep_s: how long an idle slot keeps what it holds; 0: not at all. by_key: and only for texts of the same key.
+    keep_s: how long an idle slot keeps what it holds; 0: nothing is shared. by_key: only texts of one key share.
     """
 
     def __init__(self, shape: KvShape, budget_bytes: int, *, keep_s: float = 0.0, by_key: bool = True) -> None:
@@ -83,6 +76,11 @@ class Slots:
         self._empty = set(range(shape.slots))
         self._touched = [0] * shape.slots  # tokens that memory is committed for
 
+    @property
+    def num_slots(self) -> int:
+        """How many sequences run at once."""
+        return self._shape.slots
+
     def take_commands(self) -> list[Copy | Trim]:
         """What is to be done with the memory, in order; each is said once."""
         commands, self._commands = self._commands, []
@@ -94,11 +92,11 @@ class Slots:
             return False
         return self._foreseen_bytes(sequence) <= self.budget_bytes
 
-    def place(self, sequence: Sequence, now: float) -> Placement | None:
-        """Give it a slot, for which idle ones may lose what they hold. None: it has to wait."""
-        self._expire(now)
+    def place(self, sequence: Sequence, now: float) -> None:
+        """Give it a slot, perhaps with its first tokens in it already. Raises ValueError when it does not fit."""
         if not self.fits(sequence):
-            return None
+            raise ValueError("there is no slot or no memory for this sequence: ask first")
+        self._expire(now)
         match = self._best_match(sequence)
         slot = self._make_room(sequence, match)
         if slot == match.slot:
@@ -107,29 +105,32 @@ class Slots:
             self._empty.remove(slot)
             self._copy(match, slot, now)
         self._trim(slot, match.num_tokens)
+        sequence.slot, sequence.num_cached = slot, match.num_tokens
         self.running[slot] = sequence
         self._prefixes.put(slot, sequence)
         self.num_reuses += match.num_tokens > 0
         self.num_reused_tokens += match.num_tokens
-        return Placement(slot, match.num_tokens)
 
-    def grew(self, slot: int, num_tokens: int) -> None:
-        """The decoder has written up to ``num_tokens`` tokens in a running sequence's slot."""
-        self._touched[slot] = max(self._touched[slot], num_tokens)
+    def grew(self, sequence: Sequence, num_written: int) -> None:
+        """The decoder has written so many tokens in its slot, those included that were taken back."""
+        slot = _slot_of(sequence)
+        self._touched[slot] = max(self._touched[slot], num_written)
 
-    def shortage(self, growth: Mapping[int, int]) -> int:
-        """Bytes by which the budget would be passed if running slots came to hold so many tokens, by slot.
+    def shortage(self, shares: Iterable[tuple[Sequence, int]]) -> int:
+        """Bytes by which the budget would be passed if so many tokens more of these sequences were read.
 
         Idle slots give up what they hold for it. 0: the step may be run.
         """
+        growth = {_slot_of(sequence): sequence.num_cached + num_tokens for sequence, num_tokens in shares}
         needed_bytes = sum(self._bytes(max(self._touched[slot], growth.get(slot, 0))) for slot in self.running)
         while self.idle and needed_bytes + self._idle_bytes() > self.budget_bytes:
             self._evict(next(iter(self.idle)))
         return max(0, needed_bytes - self.budget_bytes)
 
-    def give_back(self, slot: int, now: float, *, keep: bool = True) -> None:
-        """Its sequence needs the slot no more. keep: what it holds is sound and may be of use to others."""
-        sequence = self.running.pop(slot)
+    def give_back(self, sequence: Sequence, now: float, *, keep: bool) -> None:
+        """It needs its slot no more. keep: what the slot holds is sound and may be of use again."""
+        slot = _slot_of(sequence)
+        del self.running[slot]
         self._prefixes.discard(slot)
         room = self.committed_bytes <= KEEP_BELOW * self.budget_bytes
         if keep and room and self._keep_s and sequence.num_cached >= MIN_TOKENS:
@@ -140,6 +141,13 @@ class Slots:
         else:
             self._trim(slot, 0)
             self._empty.add(slot)
+        sequence.slot, sequence.num_cached = None, 0
+
+    def resize(self, budget_bytes: int) -> None:
+        """Change the budget; idle slots give up at once what is beyond it, running sequences by the next shortage."""
+        self.budget_bytes = budget_bytes
+        while self.idle and self.committed_bytes > budget_bytes:
+            self._evict(next(iter(self.idle)))
 
     def tidy(self, now: float) -> None:
         """Give back, while nothing runs, what is kept without need."""
@@ -182,7 +190,7 @@ class Slots:
 
     def _best_match(self, sequence: Sequence) -> Match:
         """The longest beginning of it that a slot holds, rather in an idle slot than in a running one."""
-        matches = self._prefixes.matches(sequence, len(sequence.tokens) - LEFT_TO_READ)
+        matches = self._prefixes.matches(sequence, len(sequence.tokens) - LEFT_TO_READ) if self._keep_s else ()
         return max(matches, key=lambda match: (match.num_tokens, match.slot in self.idle), default=Match(-1, 0))
 
     def _make_room(self, sequence: Sequence, match: Match) -> int:
@@ -242,3 +250,9 @@ class Slots:
             if any(match.num_tokens == kept.num_cached for match in self._prefixes.matches(kept, kept.num_cached)):
                 self._empty_idle(slot)
         self.num_compactions += len(self._commands) > before
+
+
+def _slot_of(sequence: Sequence) -> int:
+    if sequence.slot is None:
+        raise ValueError("this sequence has no slot")
+    return sequence.slot

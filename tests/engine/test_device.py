@@ -49,6 +49,9 @@ class CountingLane:
     def decoding(self) -> bool:
         return False
 
+    def tidy(self, now: float) -> None:
+        pass
+
     def wake_at(self) -> float | None:
         return self.opens_at if self.queue else None
 

@@ -35,6 +35,9 @@ class IdleLane:
     def decoding(self) -> bool:
         return False
 
+    def tidy(self, now: float) -> None:
+        pass
+
     def wake_at(self) -> float | None:
         return None
 
@@ -47,7 +50,7 @@ class FakeModel:
         self.name = name
         self.kv_bytes = kv_bytes
         self.lane = IdleLane(name)
-        self.admission = Admission(running=1, queue=1)
+        self.admission = Admission(running=1, queue=1, work_s=lambda: 0.0)
         self.closed = False
 
     def allot(self, num_bytes: int) -> None:

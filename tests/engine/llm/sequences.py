@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 from engine.llm.cost import StepCost
 from engine.llm.detokenize import TextStream
+from engine.llm.kv import FLOAT_BYTES, KvShape, page_aligned_length
 from engine.llm.sampler import Sampler
 from engine.llm.sampling import Choice, Sampling
 from engine.llm.scheduler import Plan, Scheduler
 from engine.llm.sequence import Sequence
+from engine.llm.slots import Slots
 
 END = 1
 TOKEN_S = 0.002  # of reading
@@ -35,7 +38,9 @@ def step_cost(slots: int) -> StepCost:
 
 
 def scheduler(slots: int = 2, max_chunk: int = 512, max_held: int = 10_000) -> Scheduler:
-    return Scheduler(slots, step_cost(slots), max_chunk=max_chunk, max_held=max_held)
+    """max_held: tokens that the memory is for."""
+    shape = KvShape(1, slots, 1, page_aligned_length(10_000), head_dim=mmap.PAGESIZE // FLOAT_BYTES)
+    return Scheduler(Slots(shape, shape.committed_bytes(max_held)), step_cost(slots), max_chunk=max_chunk)
 
 
 def run(queue: Scheduler, plan: Plan) -> None:
@@ -45,7 +50,7 @@ def run(queue: Scheduler, plan: Plan) -> None:
         if each.num_unread == 0:
             progress = each.take(Choice(5), b"x")
             if progress and progress.finish_reason:
-                queue.remove(each)
+                queue.remove(each, 0.0)
 
 
 def step(queue: Scheduler, allowance_s: float = 1.0, now: float = 0.0) -> list[tuple[Sequence, int]]:

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from engine.llm.cost import SMALLEST_CHUNK
 from engine.llm.scheduler import PARKED_GRACE_S
 from engine.llm.sequence import Sequence
+from engine.llm.slots import Trim
 from engine.llm.waiting import PATIENCE_S, STRETCH
 from tests.engine.llm.sequences import TOKEN_S, run, scheduler, sequence, step, step_cost
 
@@ -58,25 +59,25 @@ def test_slots_are_given_first_come_first_served_the_lowest_first() -> None:
         queue.add(job)
     step(queue)
     assert [job.slot for job in jobs] == [0, 1, None, None]
-    queue.remove(jobs[1])
-    queue.remove(jobs[0])
+    queue.remove(jobs[1], 0.0)
+    queue.remove(jobs[0], 0.0)
     step(queue)
     assert [job.slot for job in jobs] == [None, None, 0, 1]
 
 
 def test_a_slot_is_given_only_while_all_could_grow_on_in_memory() -> None:
     queue = scheduler(slots=3, max_held=100)
-    first, large, small = sequence(3, 4, priority=0), sequence(70, 4, priority=0), sequence(1, 2)
+    first, large, small = sequence(3, 40, priority=0), sequence(70, 4, priority=0), sequence(1, 2)
     for each in (first, large, small):
         queue.add(each)
     step(queue)
     assert [each.slot for each in (first, large, small)] == [0, None, None]  # the small one does not pass the large
     first.parked_at = 0.0
     assert not queue.ready(0.0)
-    queue.remove(first)
+    queue.remove(first, 0.0)
     assert queue.ready(0.0)
     step(queue)
-    assert [each.slot for each in (large, small)] == [0, None]
+    assert [each.slot for each in (large, small)] == [0, 1]
 
 
 def test_when_the_memory_is_short_the_one_due_last_goes_back_and_loses_no_token() -> None:
@@ -128,11 +129,12 @@ def test_slow_readers_do_not_keep_their_slots_while_others_wait() -> None:
     assert queue.ready(2.0)
     plan = queue.plan(1.0, 2.0)
     assert [each for each, _ in plan.shares] == [new]
-    assert (plan.freed, slower.slot, slow.slot, new.slot) == ([1], None, 0, 1)
+    assert (slower.slot, slow.slot, new.slot) == (None, 0, 1)
+    assert queue.slots.take_commands() == [Trim(1, 0)]
     run(queue, plan)
     assert not queue.waiting.next()
     slower.parked_at = None
-    queue.remove(slow)
+    queue.remove(slow, 0.0)
     assert step(queue, now=2.0) == [(new, 1), (slower, 4)]
 
 
@@ -216,7 +218,7 @@ def test_a_deadline_that_passes_ends_a_sequence_wherever_it_stands() -> None:
         (waiting, "the deadline passed before the first token; allow more time or ask for a shorter answer")
     ]
     plan = queue.plan(1.0, 5.0)
-    assert plan.freed == [0]
+    assert queue.slots.take_commands() == [Trim(0, 0)]
     assert [(each, error.message) for each, error in plan.late] == [
         (running, "the deadline passed after 1 tokens; allow more time or ask for a shorter answer")
     ]
@@ -227,10 +229,10 @@ def test_a_deadline_that_passes_ends_a_sequence_wherever_it_stands() -> None:
 def test_removing_what_is_not_there_changes_nothing() -> None:
     queue = scheduler()
     stranger = sequence()
-    assert queue.remove(stranger) is None
+    queue.remove(stranger, 0.0)
     queue.add(stranger)
-    assert queue.remove(stranger) is None
-    assert queue.remove(stranger) is None
+    queue.remove(stranger, 0.0)
+    queue.remove(stranger, 0.0)
     assert not queue.ready(0.0)
 
 
@@ -261,7 +263,8 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         gone = data.draw(st.sampled_from(self.alive))
-        self.queue.remove(gone)
+        self.queue.remove(gone, self.now)
+        self.queue.slots.take_commands()
         self.alive.remove(gone)
 
     @precondition(lambda self: self.alive)
@@ -274,7 +277,7 @@ class Life(RuleBasedStateMachine):
         ready = self.queue.ready(self.now)
         before = {each: len(each.tokens) for each in self.alive}
         plan = self.queue.plan(allowance_s, self.now)
-        if plan.shares or plan.freed or plan.late:
+        if plan.shares or plan.late or self.queue.slots.take_commands():
             assert ready
         else:
             assert not self.queue.ready(self.now)  # or the device would turn without end
@@ -288,9 +291,9 @@ class Life(RuleBasedStateMachine):
         pieces = [(each, count) for each, count in plan.shares if each not in decoding]
         assert sum(count for _, count in pieces) <= max(SMALLEST_CHUNK, allowance_s / TOKEN_S)
         assert all(count > 1 or each.num_prompt_tokens == 1 for each, count in pieces)
-        held = sum(each.num_cached for each in self.queue.running) + sum(shares.values())
-        assert held <= MAX_HELD or len(self.queue.running) == 1
         run(self.queue, plan)
+        assert self.queue.slots.committed_bytes <= self.queue.slots.budget_bytes
+        self.queue.slots.take_commands()
         self.now += took_s
         self.alive = [each for each in self.alive if each.slot is not None or each in self.queue.waiting]
 
