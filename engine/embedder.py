@@ -58,7 +58,7 @@ class Embeddings:
 def load_embedder(folder: ModelFolder, settings: ModelSettings, *, threads: int) -> Embedder:
     """Load a model and run it once. threads: of one run; 0: one per usable core. Blocking; raises ModelError."""
     adapter = load_text_adapter(folder)
-    encoder = load_encoder(folder, threads=threads)
+    encoder = load_encoder(folder, threads=threads, placement=settings.placement)
     encoder.warm(settings.max_batch, _WARM_TOKENS)
     batcher: Batcher[EmbeddingJob] = Batcher(
         max_batch=settings.max_batch, max_padded_tokens=_MAX_PADDED_TOKENS, window_s=settings.window_s
@@ -87,8 +87,8 @@ class Embedder:
         self.created = created
         self.lane = lane
         self.dimensions = lane.encoder.dimensions
-        self.admission = Admission(running=lane.batcher.max_batch, queue=max_queue)
         self.backlog = Backlog(lane.pace, max_tokens=max_queue * lane.adapter.max_tokens)
+        self.admission = Admission(running=lane.batcher.max_batch, queue=max_queue, work_s=self.backlog.work_s)
         self.num_texts = 0
         self.num_tokens = 0
         self._clock = clock

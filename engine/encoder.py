@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from engine import session
 from engine.model_folder import GRAPH, ModelError, ModelFolder
+from engine.providers import Placement
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -49,8 +50,8 @@ class Encoder:
             )
 
 
-def load_encoder(folder: ModelFolder, *, threads: int) -> Encoder:
+def load_encoder(folder: ModelFolder, *, threads: int, placement: Placement = session.CPU_ALONE) -> Encoder:
     """Load an embedding model. threads: of one run; 0: one per usable core. Raises ModelError."""
     dimensions = folder.embedding.dimensions  # says at once when the folder is of another kind
-    inference = session.open_session(folder.file(GRAPH), threads=threads)
+    inference = session.open_session(folder.file(GRAPH), threads=threads, placement=placement)
     return Encoder(inference, dimensions)

@@ -20,6 +20,8 @@ from engine.model_folder import ModelError, ModelFolder
 from engine.residency import Need
 from engine.settings import ModelSettings
 
+_ALL_BYTES = 1 << 62  # what bounds the keys and values on a GPU is that they were allocated
+
 #: What a loaded model takes for each byte of its files: the runtime lays quantised weights out anew beside the mapped
 #: ones (SmolLM2-135M: 135 MB for 109 MB). What is only mapped the system can take back.
 _LOADED_PER_FILE_BYTE = 1.25
@@ -40,7 +42,9 @@ def open_entry(settings: ModelSettings, threads: int) -> Entry:
 
 
 def need(folder: ModelFolder, settings: ModelSettings) -> Need:
-    """What the model takes at least."""
+    """What the model takes of the box's memory at least; on a GPU it takes the GPU's, all of it when it is loaded."""
+    if settings.provider != "cpu":
+        return Need(0)
     weights_bytes = int(folder.total_bytes() * _LOADED_PER_FILE_BYTE)
     facts = folder.manifest.chat
     if facts is None:
@@ -54,6 +58,8 @@ def load(settings: ModelSettings, kind: ModelKind, threads: int, kv_bytes: int) 
     """Load and warm up a model of this kind. kv_bytes: what it may take for keys and values. Blocking; raises
     EngineError."""
     folder = _read(settings)
+    if settings.provider != "cpu":
+        kv_bytes = _ALL_BYTES
     try:
         if kind == "chat":
             return ChatModel.load(folder, settings, threads=threads, kv_bytes=kv_bytes)

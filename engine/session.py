@@ -3,8 +3,9 @@
 Everything that runs a graph takes its session from here, so that every model of an engine shares the same bounds.
 """
 
+import logging
 import os
-from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 # The wheels report usage unless this is set before the module is first imported.
@@ -14,10 +15,9 @@ import onnxruntime as ort
 from onnxruntime import InferenceSession, IOBinding
 
 from engine.model_folder import ModelError
+from engine.providers import ORT_NAMES, Placement, ProviderList, why_absent
 
-__all__ = ["CPU", "IOBinding", "InferenceSession", "open_session"]
-
-CPU = "CPUExecutionProvider"
+__all__ = ["IOBinding", "InferenceSession", "installed_providers", "open_session"]
 
 # How long a thread of a run waits awake for its next task. The tasks of a decode step lie some microseconds apart, so
 # this spares a wake-up at each: one stream 19.6 -> 11.8 ms a step and eight 38 -> 29 ms on two free cores, for less
@@ -25,23 +25,41 @@ CPU = "CPUExecutionProvider"
 # spinning gains no more on free cores and costs 20 to 28 % on busy ones.
 SPIN_US = 20
 
+CPU_ALONE = Placement()
+
 ort.set_default_logger_severity(3)  # errors only; what matters is raised
+_log = logging.getLogger(__name__)
+
+
+def installed_providers() -> list[str]:
+    """ONNX Runtime's names of the execution providers that this onnxruntime was built with."""
+    installed: list[str] = ort.get_available_providers()
+    return installed
 
 
 def open_session(
-    graph: Path, *, threads: int, spin_us: int = SPIN_US, providers: Sequence[str] = (CPU,)
+    graph: Path, *, threads: int, spin_us: int = SPIN_US, placement: Placement = CPU_ALONE
 ) -> InferenceSession:
-    """Load a graph on the first of `providers` that takes each node.
+    """Load a graph on the first of the placement's providers that is installed and starts.
 
-    `threads` work inside one run (0: one per core); one that has nothing to do stays awake for `spin_us` before it
-    sleeps. Raises ModelError when a provider is not installed or the graph cannot be loaded.
+    `threads` work inside one run on the CPU (0: one per core); one that has nothing to do stays awake for `spin_us`
+    before it sleeps. Raises ModelError when no provider is there or the graph cannot be loaded.
     """
-    installed = ort.get_available_providers()
-    if absent := [name for name in providers if name not in installed]:
-        raise ModelError(
-            f"the execution provider {absent[0]} is not in this onnxruntime, which has {', '.join(installed)}; "
-            "install onnxruntime-gpu in place of onnxruntime or choose a provider that is there"
-        )
+    installed = installed_providers()
+    if why := why_absent(placement, installed):
+        raise ModelError(why)
+    there = [name for name in placement.tried if ORT_NAMES[name] in installed]
+    if there[0] != placement.provider:
+        _log.warning("%s: %s is not installed; falling back to %s", graph.parent, placement.provider, there[0])
+    for provider, following in pairwise(there):
+        try:
+            return _open(graph, placement.provider_list(provider, graph.parent), threads, spin_us)
+        except ModelError as error:
+            _log.warning("%s; falling back to %s", error, following)
+    return _open(graph, placement.provider_list(there[-1], graph.parent), threads, spin_us)
+
+
+def _open(graph: Path, providers: ProviderList, threads: int, spin_us: int) -> InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -49,6 +67,10 @@ def open_session(
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin_us else "0")
     options.add_session_config_entry("session.intra_op.spin_duration_us", str(spin_us))
     try:
-        return InferenceSession(str(graph), options, providers=list(providers))
+        session = InferenceSession(str(graph), options, providers=providers, enable_fallback=0)
     except Exception as error:  # the module's exceptions share no class but Exception
         raise ModelError(f"{graph}: ONNX Runtime cannot load it ({error}); import the model again") from error
+    wanted, active = providers[0][0], session.get_providers()
+    if active[0] != wanted:  # it goes on without a provider whose libraries it does not find
+        raise ModelError(f"{graph}: {wanted} does not start, only {', '.join(active)}; are its libraries installed?")
+    return session

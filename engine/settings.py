@@ -7,8 +7,11 @@ from the ``models:`` table, ``python -m engine`` from its arguments.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from engine.providers import Placement, ProviderName
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,9 @@ class ModelSettings:
     prefix_sharing: Literal["key", "all"] = "key"  # chat: others of the same API key, or of any
     max_batch: int = 16  # embedding: rows per run
     window_s: float = 0.0  # embedding: how long the first waiting job may wait for others
+    provider: ProviderName = "cpu"  # where its graph runs
+    provider_options: Mapping[str, str] = field(default_factory=dict)  # as ONNX Runtime knows them
+    fallback: tuple[ProviderName, ...] = ()  # what to try when the provider is not there or does not start
     idle_unload_s: float | None = None  # unused for so long it is unloaded; None: not before others need its memory
 
     def __post_init__(self) -> None:
@@ -37,6 +43,11 @@ class ModelSettings:
             raise ValueError(f"model {self.name!r}: max_stall_s must be above 0 and window_s not below 0")
         if self.idle_unload_s is not None and self.idle_unload_s <= 0:
             raise ValueError(f"model {self.name!r}: idle_unload_s must be above 0")
+
+    @property
+    def placement(self) -> Placement:
+        """Where its graph runs."""
+        return Placement(self.provider, self.provider_options, self.fallback)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,4 +77,5 @@ class EngineSettings:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> EngineSettings:
         """The settings that ``to_json`` gave. Raises TypeError on an unknown key, ValueError on a bad value."""
-        return cls(**{**value, "models": tuple(ModelSettings(**model) for model in value["models"])})
+        models = [{**model, "fallback": tuple(model.get("fallback", ()))} for model in value["models"]]
+        return cls(**{**value, "models": tuple(ModelSettings(**model) for model in models)})

@@ -41,6 +41,7 @@ PURE = [
     "engine/llm/slots.py",
     "engine/llm/waiting.py",
     "engine/occupancy.py",
+    "engine/providers.py",
     "engine/residency.py",
     "proxy/answers.py",
     "proxy/chain.py",

@@ -103,10 +103,15 @@ def _engine_settings(config: HeadraceConfig, root: Path) -> EngineSettings | Non
                 max_stall_s=model.max_stall,
                 max_batch=model.batching.max_batch,
                 window_s=model.batching.window,
+                provider=model.provider,
+                provider_options={name: str(value) for name, value in model.provider_options.items()},
+                fallback=model.fallback,
+                idle_unload_s=model.idle_unload,
             )
             for name, model in models.by_name.items()
         ),
         threads=0 if models.threads == "auto" else models.threads,
+        memory=models.memory,
         hang_s=models.hang,
         max_body_bytes=models.max_body,
     )

@@ -12,9 +12,10 @@ from pathlib import Path
 from appliance.config.certificates import why_not_ca, why_not_now, why_not_pair
 from appliance.config.problems import Finding, Loc
 from appliance.config.schema import find
-from appliance.config.tables import HeadraceConfig
+from appliance.config.tables import HeadraceConfig, Model
 from engine import model_folder
 from engine.model_folder import ModelError
+from engine.providers import Placement, why_absent
 from proxy.config import Certificate, SecretRef
 from proxy.config_routes import unknown
 from proxy.htpasswd import HtpasswdError, parse_htpasswd
@@ -76,9 +77,18 @@ def _check_keys(config: HeadraceConfig, contents: Mapping[str, bytes]) -> Iterat
                 yield ("routes", index, "policies", "basic_auth", "users"), f"{basic.users}: {error}"
 
 
+def _why_absent(model: Model) -> str | None:
+    from engine.session import installed_providers  # ONNX Runtime: only who wants more than the CPU waits for it
+
+    return why_absent(Placement(model.provider, fallback=model.fallback), installed_providers())
+
+
 def _check_models(config: HeadraceConfig, root: Path) -> Iterator[Finding]:
-    """Model folders that are missing or damaged, as far as it shows without reading the weights."""
+    """Providers that are not installed; model folders that are missing or damaged, as far as it shows without reading
+    the weights."""
     for name, model in config.models.by_name.items():
+        if model.provider != "cpu" and (why := _why_absent(model)):
+            yield ("models", name, "provider"), why
         loc: Loc = ("models", name, "path")
         if not (root / model.path).is_dir():
             advice = "import one with `headrace model pull NAME` or `headrace model import PATH`"

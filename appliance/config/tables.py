@@ -11,9 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from engine.providers import ProviderName
 from proxy.config import Address, Defaults, Limit, Listener, Table, Upstream
 from proxy.config_routes import Route as ProxyRoute
-from proxy.units import Duration, Size
+from proxy.units import Duration, Percent, Size
 
 Auto = Literal["auto"]
 Count = Annotated[int, Field(ge=1)]
@@ -67,6 +68,10 @@ class Model(Table):
     context: Count | None = None  # chat: tokens per slot; null: what the model was trained for
     max_stall: PositiveDuration = 0.1  # chat: what other work may add to a decode step
     batching: Batching = Batching()  # embedding
+    provider: ProviderName = "cpu"
+    provider_options: dict[str, str | int] = Field(default_factory=dict)  # as ONNX Runtime knows them
+    fallback: tuple[ProviderName, ...] = ()  # what to try when the provider is not there or does not start
+    idle_unload: PositiveDuration | None = None  # unused for so long it is unloaded; null: not until others need room
 
 
 class Models(Table):
@@ -76,6 +81,7 @@ class Models(Table):
     __pydantic_extra__: dict[str, Model]
 
     threads: Count | Auto = "auto"  # of one run on the device; auto: one per usable core
+    memory: Annotated[Percent, Field(gt=0)] = 0.7  # what all models may take of what the engine has or could get
     hang: PositiveDuration = 30.0  # a run longer than this means that the engine hangs: it is replaced
     max_body: Size = 8 << 20  # of a request to the engine
 

@@ -77,7 +77,9 @@ class ChatModel:
         """
         facts = folder.chat
         vocabulary = load_vocabulary(folder)
-        decoder = load_decoder(folder, slots=settings.slots, context=settings.context, threads=threads)
+        decoder = load_decoder(
+            folder, slots=settings.slots, context=settings.context, threads=threads, placement=settings.placement
+        )
         _check_context_fits(decoder, kv_bytes)
         decoder.warm()
         return cls(

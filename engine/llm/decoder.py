@@ -20,7 +20,8 @@ from engine import model_folder
 from engine.llm.kv import KvMemory, KvShape, page_aligned_length
 from engine.manifest import ChatFacts
 from engine.model_folder import ModelError, ModelFolder
-from engine.session import InferenceSession, IOBinding, open_session
+from engine.providers import Placement
+from engine.session import CPU_ALONE, InferenceSession, IOBinding, open_session
 
 MAX_BINDINGS = 64  # stretches of slots whose bindings are kept; about 100 KiB each
 
@@ -267,12 +268,19 @@ class _StepArrays:
         return [list(islice(every, row.num_logits)) for row in rows]
 
 
-def load_decoder(folder: ModelFolder, *, slots: int, context: int | None = None, threads: int) -> Decoder:
+def load_decoder(
+    folder: ModelFolder,
+    *,
+    slots: int,
+    context: int | None = None,
+    threads: int,
+    placement: Placement = CPU_ALONE,
+) -> Decoder:
     """Load a chat model; `context` None takes the model's own. Raises ModelError."""
     facts = folder.chat
     if context is not None and context > facts.context:
         raise ModelError(f"{folder.path}: a context of {context} passes the model's {facts.context}; set it lower")
-    session = open_session(folder.file(model_folder.GRAPH), threads=threads)
+    session = open_session(folder.file(model_folder.GRAPH), threads=threads, placement=placement)
     try:
         return Decoder(session, facts, slots=slots, context=context or facts.context)
     except OSError as error:

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from appliance.config.exposure import is_loopback
+from engine.providers import Placement
 from tests.appliance.config_files import LISTENER, ConfigFiles
 
 TLS = "listeners: [{address: '127.0.0.1:443', tls: {certificates: [{cert: a.pem, key: a.key}]}}]\n"
@@ -111,15 +112,24 @@ def test_a_variable_that_is_not_set_is_told(place: ConfigFiles) -> None:
 def test_models_become_settings_of_the_engine(place: ConfigFiles) -> None:
     folder = place.model_folder("m")
     loaded = place.load(
-        LISTENER + "models: {threads: 2, hang: 10s, max_body: 1MiB, "
-        "chat: {path: m, slots: 4, context: 512, max_stall: 50ms, queue: 7, batching: {max_batch: 8, window: 2ms}}}\n"
+        LISTENER + "models: {threads: 2, hang: 10s, max_body: 1MiB, memory: 50%, "
+        "chat: {path: m, slots: 4, context: 512, max_stall: 50ms, queue: 7, batching: {max_batch: 8, window: 2ms}, "
+        "provider: cuda, provider_options: {device_id: 1}, fallback: [cpu], idle_unload: 30m}}\n"
     )
     assert loaded.engine is not None
     assert (loaded.engine.threads, loaded.engine.hang_s, loaded.engine.max_body_bytes) == (2, 10.0, 1 << 20)
     [model] = loaded.engine.models
     assert (model.name, model.path, model.slots, model.context) == ("chat", str(folder), 4, 512)
     assert (model.max_stall_s, model.max_queue, model.max_batch, model.window_s) == (0.05, 7, 8, 0.002)
+    assert (loaded.engine.memory, model.idle_unload_s) == (0.5, 1800.0)
+    assert model.placement == Placement("cuda", {"device_id": "1"}, ("cpu",))
     assert loaded.proxy.engine_socket == loaded.engine.socket_path
+
+
+def test_a_provider_that_is_not_installed_is_told_with_what_is(place: ConfigFiles) -> None:
+    place.model_folder("m")
+    [problem] = place.problems(LISTENER + "models: {chat: {path: m, provider: tensorrt, fallback: [cuda]}}\n")
+    assert problem.startswith("headrace.yaml:2:36: models.chat.provider: this onnxruntime has cpu, not tensorrt or")
 
 
 def test_without_models_there_is_no_engine(place: ConfigFiles) -> None:

@@ -1,21 +1,67 @@
-"""Sessions say what they cannot do."""
+"""Sessions say what they cannot do, and fall back only when they are told to."""
 
+import logging
 import os
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
+from engine import session
 from engine.model_folder import ModelError
+from engine.providers import Placement
 from engine.session import open_session
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    """A graph that any provider loads."""
+    kind = TensorProto.FLOAT
+    node = helper.make_node("Neg", ["x"], ["y"])
+    made = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", kind, [1])], [helper.make_tensor_value_info("y", kind, [1])]
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    return path
 
 
 def test_telemetry_is_off() -> None:
     assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
 
 
-def test_a_provider_that_is_not_installed_is_named_with_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"CUDAExecutionProvider is not in this onnxruntime.*CPUExecutionProvider"):
-        open_session(tmp_path / "model.onnx", threads=1, providers=["CUDAExecutionProvider"])
+def test_a_provider_that_is_not_installed_is_named_with_those_that_are(graph: Path) -> None:
+    with pytest.raises(ModelError, match="this onnxruntime has cpu, not cuda; install"):
+        open_session(graph, threads=1, placement=Placement("cuda"))
+
+
+def test_falling_back_is_by_configuration_and_told(graph: Path, caplog: pytest.LogCaptureFixture) -> None:
+    opened = open_session(graph, threads=1, placement=Placement("cuda", fallback=("cpu",)))
+    assert opened.get_providers() == ["CPUExecutionProvider"]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "cuda is not installed; falling back to cpu" in caplog.text
+
+
+def test_a_provider_that_does_not_start_is_no_silent_cpu(
+    graph: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(session, "installed_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(session, "InferenceSession", _without_libraries)
+    with pytest.raises(ModelError, match="CUDAExecutionProvider does not start, only CPUExecutionProvider; are"):
+        open_session(graph, threads=1, placement=Placement("cuda"))
+    opened = open_session(graph, threads=1, placement=Placement("cuda", fallback=("cpu",)))
+    assert opened.get_providers() == ["CPUExecutionProvider"]
+    assert "falling back to cpu" in caplog.text
+
+
+def _without_libraries(path: str, options: object, *, providers: list[object], enable_fallback: int) -> object:
+    """What onnxruntime-gpu does on a box without CUDA: it goes on with the providers that start."""
+    assert not enable_fallback
+    return onnx_session(path, options, providers=providers[-1:])
+
+
+onnx_session = session.InferenceSession
 
 
 def test_a_graph_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from engine.settings import EngineSettings, ModelSettings
 
 
 def test_settings_survive_the_control_channel() -> None:
-    chat = ModelSettings(name="chat", path="/m/chat", slots=4, context=512, max_stall_s=0.05)
+    chat = ModelSettings(
+        name="chat", path="/m/chat", slots=4, context=512, provider_options={"device_id": "1"}, fallback=("cpu",)
+    )
     settings = EngineSettings("/run/e.sock", (chat, ModelSettings(name="embed", path="/m/e")), threads=2)
     assert EngineSettings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
 
@@ -22,7 +24,8 @@ def test_an_unknown_key_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"slots": 0}, {"max_queue": 0}, {"max_batch": 0}, {"max_stall_s": 0.0}, {"window_s": -1.0}]
+    "fields",
+    [{"slots": 0}, {"max_queue": 0}, {"max_batch": 0}, {"max_stall_s": 0.0}, {"window_s": -1.0}, {"idle_unload_s": 0}],
 )
 def test_values_out_of_range_name_the_model(fields: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="'chat'"):
@@ -35,6 +38,8 @@ def test_two_models_of_one_name_and_a_long_socket_path_are_errors() -> None:
         EngineSettings("/e", (model, model))
     with pytest.raises(ValueError, match="107"):
         EngineSettings("/" + "e" * 106, ())
+    with pytest.raises(ValueError, match=r"memory must be above 0 and at most 1, not 1\.5"):
+        EngineSettings("/e", (), memory=1.5)
 
 
 def test_the_command_line_makes_the_same_settings(capsys: pytest.CaptureFixture[str]) -> None:
