@@ -238,7 +238,7 @@ def streamed_text(events: list[Any]) -> str:
 
 def fleet_of(device: Device, *models: Any) -> Fleet:
     """Models that are loaded already, and stay."""
-    entries = [Entry(model.name, model.kind, lambda kv_bytes: model) for model in models]
+    entries = [Entry(model.name, model.kind, lambda kv_bytes, model=model: model) for model in models]
     for entry, model in zip(entries, models, strict=True):
         entry.model = model
     return Fleet(entries, device, budget=lambda: 0)
