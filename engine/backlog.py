@@ -46,7 +46,11 @@ class Backlog:
         """None: another request may come; otherwise the seconds until about half of the work is done."""
         if self.num_tokens < self.max_tokens:
             return None
-        return min(_LONGEST_S, max(_SHORTEST_S, self._pace.seconds_per_token * self.num_tokens / 2))
+        return min(_LONGEST_S, max(_SHORTEST_S, self.work_s() / 2))
+
+    def work_s(self) -> float:
+        """How long all that is inside will take."""
+        return self._pace.seconds_per_token * self.num_tokens
 
     def enter(self, tokens: int) -> None:
         """A request brings so many tokens."""

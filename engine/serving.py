@@ -82,7 +82,7 @@ class Serving:
         error = self.failure(time.monotonic())
         if error is not None:
             raise error
-        retry_after_s = model.admission.enter(time.monotonic())
+        retry_after_s = model.admission.enter()
         if retry_after_s is not None:
             limit = f"{model.admission.running} running, {model.admission.queue} waiting"
             message = f"the model {model.name!r} is full ({limit}); try again in {math.ceil(retry_after_s)} s"
@@ -90,7 +90,7 @@ class Serving:
         try:
             yield
         finally:
-            model.admission.leave(time.monotonic())
+            model.admission.leave()
 
     async def watched(self, work: Coroutine[Any, Any, T]) -> T:
         """What ``work`` on the device comes to. Raises RequestError (503) once the device cannot serve any more."""

@@ -39,6 +39,7 @@ PURE = [
     "engine/llm/scheduler.py",
     "engine/llm/sequence.py",
     "engine/llm/slots.py",
+    "engine/llm/standing.py",
     "engine/llm/waiting.py",
     "engine/occupancy.py",
     "engine/providers.py",

@@ -24,6 +24,7 @@ from engine.llm.runner import LanguageLane
 from engine.llm.sampler import Sampler
 from engine.llm.sequence import Sequence
 from engine.llm.slots import Slots
+from engine.llm.standing import NOBODY, Standing
 from engine.llm.template import BadTemplateError, ChatTemplate
 from engine.llm.vocabulary import Vocabulary, load_vocabulary
 from engine.model import ModelKind
@@ -52,7 +53,6 @@ class ChatModel:
         self.name = settings.name
         self.created = created
         self.context = decoder.context
-        self.admission = Admission(running=decoder.slots, queue=settings.max_queue)
         by_key = settings.prefix_sharing == "key"
         slots = Slots(decoder.kv_shape, kv_bytes, keep_s=settings.prefix_ttl_s, by_key=by_key)
         self.lane = LanguageLane(
@@ -64,6 +64,8 @@ class ChatModel:
             max_chunk=max_chunk,
             slots=slots,
         )
+        work_s = self.lane.scheduler.work_s
+        self.admission = Admission(running=decoder.slots, queue=settings.max_queue, work_s=work_s)
         self.prompts = Prompts(vocabulary, template, context=decoder.context, bos_id=bos_id)
         self._decoder = decoder
         self._end_ids = frozenset(end_ids)
@@ -94,7 +96,14 @@ class ChatModel:
             created=int(datetime.fromisoformat(folder.manifest.created).timestamp()),
         )
 
-    def sequence(self, tokens: list[int], recipe: Recipe, number: int, deliver: Callable[[Any], None]) -> Sequence:
+    def sequence(
+        self,
+        tokens: list[int],
+        recipe: Recipe,
+        number: int,
+        deliver: Callable[[Any], None],
+        standing: Standing = NOBODY,
+    ) -> Sequence:
         """A job for the lane: the answer with this number to a prompt that leaves room for one token.
 
         max_tokens is cut to what the context leaves. Each number has random numbers of its own, from the seed if there
@@ -115,6 +124,9 @@ class ChatModel:
             text=TextStream(recipe.stops),
             end_ids=end_ids,
             min_tokens=sampling.min_tokens,
+            key=standing.key,
+            priority=standing.priority,
+            deadline_at=standing.deadline_at,
         )
 
     def spell(self, token: int) -> tuple[str, bytes | None]:
@@ -141,6 +153,11 @@ class ChatModel:
             "waiting": len(self.lane.scheduler.waiting),
             "prompt_tokens_total": self.lane.num_prompt_tokens,
             "output_tokens_total": self.lane.num_output_tokens,
+            "preempted_total": self.lane.scheduler.num_preempted,
+            "parked_out_total": self.lane.scheduler.num_parked_out,
+            "late_total": self.lane.num_late,
+            "bad_rows_total": self.lane.num_bad_rows,
+            "run_seconds_total": self.lane.run_s,
             "kv_bytes": self._decoder.kv_bytes_committed,
         }
 

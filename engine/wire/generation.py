@@ -17,6 +17,7 @@ from engine.llm.chat import ChatModel
 from engine.llm.prompts import Prompt
 from engine.llm.recipe import Recipe
 from engine.llm.sequence import Progress
+from engine.llm.standing import Standing
 from engine.serving import Serving
 from engine.wire import sse
 from engine.wire.openai_answer import Usage
@@ -40,7 +41,14 @@ class Generation:
     """``recipe.n`` choices for each prompt, those of one prompt side by side. may_park: the reader may be slow."""
 
     def __init__(
-        self, serving: Serving, model: ChatModel, prompts: Sequence[Prompt], recipe: Recipe, *, may_park: bool
+        self,
+        serving: Serving,
+        model: ChatModel,
+        prompts: Sequence[Prompt],
+        recipe: Recipe,
+        standing: Standing,
+        *,
+        may_park: bool,
     ) -> None:
         self._serving = serving
         self._lane = model.lane
@@ -48,7 +56,7 @@ class Generation:
         self._mailbox = sse.Mailbox(on_full=self._park, on_emptied=self._resume)
         self._num_each = recipe.n
         self._sequences = [
-            model.sequence(prompt.tokens, recipe, number, partial(self._put, at * recipe.n + number))
+            model.sequence(prompt.tokens, recipe, number, partial(self._put, at * recipe.n + number), standing)
             for at, prompt in enumerate(prompts)
             for number in range(recipe.n)
         ]

@@ -8,6 +8,7 @@ import uuid
 from aiohttp import web
 
 from engine.llm.chat import ChatModel
+from engine.llm.standing import Standing
 from engine.serving import Serving
 from engine.wire.body import read_object
 from engine.wire.generation import Generation, places_for
@@ -16,26 +17,30 @@ from engine.wire.openai_answer import Reply
 from engine.wire.openai_forms import ChatForm
 from engine.wire.openai_request import ChatRequest, parse_chat_request
 from engine.wire.openai_respond import respond
+from engine.wire.standing import read_standing
 
 
 def routes(serving: Serving) -> list[web.RouteDef]:
     """This module's part of the server."""
 
     async def create(request: web.Request) -> web.StreamResponse:
+        standing = read_standing(request.headers, time.monotonic())
         asked = parse_chat_request(await read_object(request, serving))
         async with serving.use(asked.model, ChatModel) as model:
             with places_for(serving, model, asked.recipe.n):
-                return await _answer(serving, model, asked, request)
+                return await _answer(serving, model, asked, standing, request)
 
     return [web.post("/v1/chat/completions", create)]
 
 
-async def _answer(serving: Serving, model: ChatModel, asked: ChatRequest, request: web.Request) -> web.StreamResponse:
+async def _answer(
+    serving: Serving, model: ChatModel, asked: ChatRequest, standing: Standing, request: web.Request
+) -> web.StreamResponse:
     recipe = asked.recipe
     prompt = await model.prompts.of_messages(asked.messages, room=recipe.max_tokens or 1, cut=asked.truncate)
     notes = notes_on([prompt], recipe, model.context)
     form = ChatForm(model.spell)
     id_ = f"chatcmpl-{uuid.uuid4().hex}"
     reply = Reply(id_, model.name, int(time.time()), form, usage=asked.include_usage, notes=notes)
-    generation = Generation(serving, model, [prompt], recipe, may_park=asked.stream)
+    generation = Generation(serving, model, [prompt], recipe, standing, may_park=asked.stream)
     return await respond(generation, reply, request, to_headers(notes, asked.ignored), stream=asked.stream)

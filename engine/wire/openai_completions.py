@@ -9,6 +9,7 @@ from aiohttp import web
 
 from engine.llm.chat import ChatModel
 from engine.llm.prompts import Prompt
+from engine.llm.standing import Standing
 from engine.serving import Serving
 from engine.wire.body import read_object
 from engine.wire.generation import Generation, places_for
@@ -17,22 +18,24 @@ from engine.wire.openai_answer import Reply
 from engine.wire.openai_completion_request import CompletionRequest, parse_completion_request
 from engine.wire.openai_forms import CompletionForm
 from engine.wire.openai_respond import respond
+from engine.wire.standing import read_standing
 
 
 def routes(serving: Serving) -> list[web.RouteDef]:
     """This module's part of the server."""
 
     async def create(request: web.Request) -> web.StreamResponse:
+        standing = read_standing(request.headers, time.monotonic())
         asked = parse_completion_request(await read_object(request, serving))
         async with serving.use(asked.model, ChatModel) as model:
             with places_for(serving, model, len(asked.prompts) * asked.recipe.n):
-                return await _answer(serving, model, asked, request)
+                return await _answer(serving, model, asked, standing, request)
 
     return [web.post("/v1/completions", create)]
 
 
 async def _answer(
-    serving: Serving, model: ChatModel, asked: CompletionRequest, request: web.Request
+    serving: Serving, model: ChatModel, asked: CompletionRequest, standing: Standing, request: web.Request
 ) -> web.StreamResponse:
     recipe = asked.recipe
     prompts = [await _encode(model, asked, prompt, where) for where, prompt in asked.prompts]
@@ -41,7 +44,7 @@ async def _answer(
     form = CompletionForm(model.spell, echoes)
     id_ = f"cmpl-{uuid.uuid4().hex}"
     reply = Reply(id_, model.name, int(time.time()), form, usage=asked.include_usage, notes=notes)
-    generation = Generation(serving, model, prompts, recipe, may_park=asked.stream)
+    generation = Generation(serving, model, prompts, recipe, standing, may_park=asked.stream)
     return await respond(generation, reply, request, to_headers(notes, asked.ignored), stream=asked.stream)
 
 

@@ -1,0 +1,92 @@
+"""The headers that say whose a request is, how urgent, and until when its answer is of use."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.errors import RequestError
+from engine.llm.standing import Standing
+from engine.wire.standing import read_standing
+from tests.engine.wire.chat_errors import assert_openai_error
+from tests.fakes_engine import FakeDecoder, chat_model, engine, until
+
+
+def test_without_headers_a_request_is_nobodys_normal_and_has_all_the_time() -> None:
+    assert read_standing({}, 7.0) == Standing("", 1, None)
+
+
+@pytest.mark.parametrize(("written", "seconds"), [("2s", 2.0), ("500ms", 0.5), ("0.25s", 0.25), ("0s", 0.0)])
+def test_a_deadline_counts_from_the_arrival(written: str, seconds: float) -> None:
+    headers = {"headrace-key": "team-a", "headrace-priority": "low", "headrace-deadline": written}
+    assert read_standing(headers, 7.0) == Standing("team-a", 2, 7.0 + seconds)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("headrace-priority", "urgent"),
+        ("headrace-priority", ""),
+        ("headrace-deadline", "2"),
+        ("headrace-deadline", "-1s"),
+        ("headrace-deadline", "nan s"),
+        ("headrace-deadline", "1e9s"),
+        ("headrace-deadline", "9999999999s"),
+        ("headrace-key", "k" * 257),
+    ],
+)
+def test_what_cannot_be_meant_is_a_400_that_names_the_header(name: str, value: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_standing({name: value}, 0.0)
+    assert (caught.value.kind.status, caught.value.param) == (400, name)
+
+
+def body(**fields: object) -> bytes:
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}).encode()
+
+
+PATH = "/v1/chat/completions"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_that_cannot_be_in_time_is_told_so_with_numbers(tmp_path: Path, stream: bool) -> None:
+    decoder = FakeDecoder()
+    async with engine(tmp_path, chat_model(decoder)) as served:
+        late = await served.send(PATH, body(stream=stream), **{"headrace-deadline": "0s"})
+        bad = await served.send(PATH, body(), **{"headrace-deadline": "soon"})
+        after = await served.send(PATH, body(), **{"headrace-deadline": "3600s"})
+        assert served.serving.num_inside == 0
+    assert (late.status, late.json["error"]["code"]) == (408, "deadline_exceeded")
+    assert_openai_error(late.json)
+    assert bad.status == 400
+    assert after.text == "hi"
+    assert len(decoder.runs) == 3  # the late one was never run
+
+
+async def test_an_answer_that_is_not_whole_at_its_deadline_ends_with_an_error(tmp_path: Path) -> None:
+    decoder = FakeDecoder(lambda read, chosen: ord("y"), context=1 << 20)
+    async with engine(tmp_path, chat_model(decoder)) as served:
+        answer = await served.send(PATH, body(stream=True), **{"headrace-deadline": "1s"})
+    assert answer.status == 200
+    assert answer.events[-1]["error"]["code"] == "deadline_exceeded"
+    assert not decoder.held
+
+
+async def test_the_headers_reach_the_line_in_which_a_request_waits(tmp_path: Path) -> None:
+    decoder = FakeDecoder(slots=1)
+    model = chat_model(decoder)
+    headers = {"headrace-key": "team-a", "headrace-priority": "high"}
+    async with engine(tmp_path, model) as served:
+        decoder.gate.clear()
+        asks = [asyncio.ensure_future(served.post())]
+        await until(decoder.entered.is_set)
+        asks += [asyncio.ensure_future(served.send(PATH, body(), **headers)) for _ in range(2)]
+        await until(lambda: model.admission.num_inside == 3)
+        decoder.before_run = lambda rows: waiting.extend(model.lane.scheduler.waiting)
+        waiting = []
+        decoder.gate.set()
+        assert [answer.text for answer in await asyncio.gather(*asks)] == ["hi"] * 3
+    assert {(each.key, each.priority) for each in waiting} == {("team-a", 0)}
