@@ -7,10 +7,14 @@ import socket
 import time
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from engine import memory
 from engine import worker as worker_module
 from engine.fleet import Entry
+from engine.llm.chat import ChatModel
+from engine.residency import Need
 from engine.settings import EngineSettings, ModelSettings
 from engine.worker import EngineError, EngineWorker
 from tests.fakes_engine import Engine, FakeDecoder, chat_model, engine, until
@@ -157,6 +161,39 @@ async def _drain_while_running(
     draining = asyncio.ensure_future(served.serving.drain(deadline_s))
     await until(lambda: served.serving.draining)
     return draining, running
+
+
+async def test_a_model_that_does_not_fit_beside_the_other_is_listed_and_loaded_when_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_entry(settings: ModelSettings, threads: int) -> Entry:
+        def load(kv_bytes: int) -> ChatModel:
+            return chat_model(FakeDecoder(), name=settings.name)
+
+        return Entry(settings.name, "chat", load, need=Need(60))
+
+    monkeypatch.setattr(worker_module, "open_entry", open_entry)
+    monkeypatch.setattr(memory, "reachable_bytes", lambda: 200)
+    models = (ModelSettings(name="m", path=""), ModelSettings(name="other", path=""))
+    worker = EngineWorker(EngineSettings(str(tmp_path / "e.sock"), models, memory=0.5))
+    told: list[str] = []
+    await worker.start(told.append)
+    assert told[1] == "other does not fit beside the others and is loaded when it is asked for"
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(tmp_path / "e.sock"))) as session:
+        assert worker._serving is not None
+        served = Engine(worker._serving, session, "")
+        assert [model["id"] for model in (await served.get("/v1/models")).json["data"]] == ["m", "other"]
+        assert [(await served.post(model=name)).text for name in ("m", "other", "m")] == ["hi"] * 3
+        metrics = (await served.get("/metrics")).raw.decode()
+    for line in (
+        'loaded{model="m"} 1.0',
+        'loaded{model="other"} 0.0',
+        'loads_total{model="m"} 2.0',
+        'unloads_total{model="m"} 1.0',
+        'unloads_total{model="other"} 1.0',
+    ):
+        assert f"headrace_engine_{line}" in metrics
+    assert await worker.drain(5)
 
 
 async def test_metrics_count_tokens_by_model(tmp_path: Path, decoder: FakeDecoder) -> None:

@@ -1,0 +1,90 @@
+"""What a real model takes: while it is loaded, when it is, and what is left of it when it is unloaded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine import model_folder
+from engine.device import Device
+from engine.errors import EngineError
+from engine.fleet import Fleet
+from engine.loading import load, need, open_entry
+from engine.settings import ModelSettings
+
+pytestmark = pytest.mark.model
+
+CHAT, EMBEDDING = "smollm2-135m-instruct", "all-minilm-l6-v2"
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Loads a model in a process of its own and says what it took, in KiB.
+MEASURE = """
+import json, sys
+from engine.loading import load
+from engine.settings import ModelSettings
+
+def status():
+    lines = [line.split() for line in open("/proc/self/status")]
+    return {name[:-1]: int(rest[0]) for name, *rest in lines if name in ("VmHWM:", "VmRSS:", "RssAnon:")}
+
+name, path = sys.argv[1:]
+before = status()
+model = load(ModelSettings(name="m", path=path, slots=4, context=2048), name, 2, 1 << 30)
+print(json.dumps([before, status()]))
+"""
+
+
+@pytest.mark.parametrize(("kind", "name"), [("chat", CHAT), ("embedding", EMBEDDING)])
+def test_loading_takes_little_more_than_the_loaded_model_and_that_is_foreseen(
+    models: Path, kind: str, name: str
+) -> None:
+    """Weights are mapped and laid out tensor by tensor: at no time is there a second copy of the model."""
+    command = [sys.executable, "-c", MEASURE, kind, str(models / name)]
+    before, after = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
+    assert after["VmHWM"] <= 1.15 * after["VmRSS"]
+    foreseen = need(model_folder.read(models / name), ModelSettings(name="m", path="", context=2048))
+    assert (after["RssAnon"] - before["RssAnon"]) << 10 <= foreseen.total
+
+
+async def test_an_unloaded_model_leaves_nothing_and_comes_back(models: Path) -> None:
+    device = Device("cpu", [], asyncio.get_running_loop())
+    device.start()
+    now = 0.0
+    settings = ModelSettings(name="m", path=str(models / CHAT), slots=4, context=2048, idle_unload_s=60)
+    fleet = Fleet([open_entry(settings, 2)], device, budget=lambda: 1 << 30, clock=lambda: now)
+    await fleet.start(lambda what: None)
+    try:
+        loaded = anonymous_bytes()
+        now = 60.0
+        await fleet.sweep()
+        assert not fleet.loaded
+        gone = anonymous_bytes()
+        async with fleet.hold(fleet.entries["m"]) as model:
+            assert model.kind == "chat"
+        again = anonymous_bytes()
+    finally:
+        assert await device.stop(10)
+        await fleet.close()
+    weights_bytes = model_folder.read(models / CHAT).total_bytes()
+    assert loaded - gone > 0.9 * weights_bytes
+    assert again - loaded < 0.1 * weights_bytes
+
+
+def anonymous_bytes() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
+
+
+def test_what_cannot_be_loaded_is_told_as_what_it_is(models: Path, tmp_path: Path) -> None:
+    settings = ModelSettings(name="m", path=str(models / CHAT), slots=4, context=2048)
+    with pytest.raises(EngineError, match=r"'m': not enough memory \(a context of 2048 tokens takes 90 MiB") as caught:
+        open_entry(settings, 1).load(1 << 20)
+    assert not caught.value.permanent
+    with pytest.raises(EngineError, match=r"'m': .*is a model of kind embedding, not chat") as caught:
+        load(ModelSettings(name="m", path=str(models / EMBEDDING)), "chat", 1, 1 << 30)
+    assert caught.value.permanent
