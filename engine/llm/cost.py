@@ -1,46 +1,68 @@
 """What a step of the language model will take, from what steps have taken.
 
-Pure: durations are handed in. Two measured curves are enough on the devices at hand: the time of a step that decodes
-n rows, and what each further prompt token in the same step adds, which is nearly constant from 8 tokens up (here seven
-decodes take 40 ms alone, and 55, 74, 95, 110, 189 ms with 8, 16, 24, 32, 64 tokens).
+Pure: durations are handed in. A step takes the time of decoding its n rows, a curve over n, and what its prompt tokens
+add, each nearly the same from 8 tokens up (here seven decodes take 40 ms alone, and 55, 74, 95, 110, 189 ms with 8, 16,
+24, 32, 64 tokens). Both grow with the tokens before them, which are attended to: after 2000 tokens eight decodes take
+four times as long as at the beginning, and a prompt token twice.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 
 SMALLEST_CHUNK = 3  # can give up one token to what is left of the prompt and is still not a single token
 _SMOOTHING = 0.2  # weight of the newest step
 _TELLING_TOKENS = 16  # a smaller chunk is mostly noise, so it counts for less
 _JUMP = 2.0  # one step changes an estimate at most as if it had been this factor off
+_UNIT_TOKENS = 1024  # tokens before, in units in which their effect is about as large as the constant one
 
 
 class StepCost:
-    """Estimates for up to ``slots`` rows, begun from two measured decode steps and a measured chunk."""
+    """Estimates for up to ``slots`` rows, begun from two measured decode steps and a measured chunk, all with nothing
+    before them; how much the tokens before them matter is learned from steps."""
 
     def __init__(self, slots: int, *, one_row_s: float, all_rows_s: float, token_s: float) -> None:
         slope_s = (all_rows_s - one_row_s) / max(1, slots - 1)
         self._decode_s = [one_row_s + slope_s * (rows - 1) for rows in range(1, slots + 1)]
-        self.token_s = token_s  # one more prompt token in a step
+        self._decode_unit_s = 0.0  # what a unit of tokens in all decoding rows together adds to a step
+        self._token_s = token_s  # one more prompt token in a step
+        self._token_unit_s = 0.0  # what a unit of tokens before it adds to that
 
-    def decode_s(self, num_rows: int) -> float:
-        """Seconds of a step that only decodes ``num_rows`` rows.
+    def decode_s(self, num_rows: int, num_before: int = 0) -> float:
+        """Seconds of a step that only decodes ``num_rows`` rows, which hold ``num_before`` tokens together.
 
-        For none: of one row, which is what reading the weights takes, whatever else the step does.
+        For no row: of one, which is what reading the weights takes, whatever else the step does.
         """
-        return self._decode_s[max(num_rows, 1) - 1]
+        return self._decode_s[max(num_rows, 1) - 1] + self._decode_unit_s * num_before / _UNIT_TOKENS
 
-    def chunk_tokens(self, allowance_s: float) -> int:
-        """Prompt tokens that add at most ``allowance_s`` to a step, but always enough to go on with a prompt."""
-        return max(SMALLEST_CHUNK, int(allowance_s / self.token_s))
+    def read_s(self, num_tokens: int, num_before: int = 0) -> float:
+        """Seconds that reading a prompt's next tokens adds to steps, when ``num_before`` of it have been read."""
+        return num_tokens * (self._token_s + self._token_unit_s * (num_before + num_tokens / 2) / _UNIT_TOKENS)
 
-    def observe(self, num_decodes: int, num_chunk_tokens: int, took_s: float) -> None:
-        """Learn from a step that decoded ``num_decodes`` rows and read ``num_chunk_tokens`` of prompts."""
-        if num_chunk_tokens:
-            added_s = (took_s - self.decode_s(num_decodes)) / num_chunk_tokens
-            weight = _SMOOTHING * min(1.0, num_chunk_tokens / _TELLING_TOKENS)
-            self.token_s = _blend(self.token_s, added_s, weight)
-        elif num_decodes:
-            self._decode_s[num_decodes - 1] = _blend(self._decode_s[num_decodes - 1], took_s, _SMOOTHING)
+    def chunk_tokens(self, allowance_s: float, num_before: int = 0) -> int:
+        """The most tokens for which ``read_s`` is within the allowance."""
+        unit_s = self._token_unit_s / _UNIT_TOKENS
+        first_s = self._token_s + unit_s * num_before
+        return int(2 * allowance_s / (first_s + math.sqrt(first_s * first_s + 2 * unit_s * allowance_s)))
+
+    def observe(self, decodes: Sequence[int], chunks: Sequence[tuple[int, int]], took_s: float) -> None:
+        """Learn from a step. decodes: for each decoding row the tokens before; chunks: for each chunk of a prompt its
+        tokens and those before."""
+        if num_tokens := sum(num for num, _ in chunks):
+            share_s = (took_s - self.decode_s(len(decodes), sum(decodes))) / num_tokens
+            units = sum(num * (before + num / 2) for num, before in chunks) / num_tokens / _UNIT_TOKENS
+            weight = _SMOOTHING * min(1.0, num_tokens / _TELLING_TOKENS)
+            self._token_s, self._token_unit_s = _fit(self._token_s, self._token_unit_s, units, share_s, weight)
+        elif decodes:
+            rows = len(decodes) - 1
+            units = sum(decodes) / _UNIT_TOKENS
+            fitted = _fit(self._decode_s[rows], self._decode_unit_s, units, took_s, _SMOOTHING)
+            self._decode_s[rows], self._decode_unit_s = fitted
 
 
-def _blend(old: float, new: float, weight: float) -> float:
-    return old + weight * (min(max(new, old / _JUMP), old * _JUMP) - old)
+def _fit(constant: float, slope: float, x: float, y: float, weight: float) -> tuple[float, float]:
+    """The line through what is known, moved towards a new point (x, y): normalised least mean squares."""
+    estimate = constant + slope * x
+    step = weight * (min(max(y, estimate / _JUMP), estimate * _JUMP) - estimate) / (1 + x * x)
+    return max(constant + step, constant / _JUMP), max(slope + step * x, 0.0)

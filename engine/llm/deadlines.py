@@ -35,9 +35,9 @@ class Deadlines:
         return 0.0 if self._new else min(self._instants.values(), default=None)
 
     def judge(
-        self, now: float, token_s: float, first_token_s: Callable[[Sequence], float]
+        self, now: float, read_s: Callable[[int, int], float], first_token_s: Callable[[Sequence], float]
     ) -> list[tuple[Sequence, RequestError]]:
-        """Those that cannot be in time. token_s: reading a token; first_token_s: the forecast for one that is new."""
+        """Those that cannot be in time. read_s: of StepCost; first_token_s: the forecast for one that is new."""
         late = []
         for sequence, at in self._instants.items():
             if sequence.num_output_tokens:
@@ -45,7 +45,7 @@ class Deadlines:
             elif sequence in self._new:
                 needed_s = first_token_s(sequence)
             else:
-                needed_s = sequence.num_unread * token_s
+                needed_s = read_s(sequence.num_unread, sequence.num_cached)
             if (error := _verdict(sequence, at - now, needed_s)) is not None:
                 late.append((sequence, error))
         self._new.clear()

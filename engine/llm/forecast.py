@@ -5,10 +5,9 @@ Pure. How long an answer gets is not known before it ends, so the mean of those 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 
-from engine.llm.cost import StepCost
+from engine.llm.cost import SMALLEST_CHUNK, StepCost
 from engine.llm.sequence import Sequence
 
 _FIRST_GUESS_TOKENS = 100.0  # of an answer, until some have ended
@@ -31,33 +30,35 @@ class Forecast:
         """How many tokens its answer will probably have: at least 1, at most what it may have."""
         return min(sequence.max_tokens, max(1, round(self._answer_tokens)))
 
-    def work_s(self, inside: Iterable[Sequence]) -> float:
+    def work_s(self, inside: SequenceOf[Sequence]) -> float:
         """Until all these are answered, if nothing else comes."""
-        num_inside = num_unread = num_to_choose = 0
-        for sequence in inside:
-            num_inside += 1
-            num_unread += 0 if sequence.decoding else sequence.num_unread
-            num_to_choose += max(1, self.answer_tokens(sequence) - sequence.num_output_tokens)
-        return num_unread * self._cost.token_s + num_to_choose * self._token_s(num_inside)
+        read_s = sum(self._read_s(each) for each in inside if not each.decoding)
+        num_to_choose = sum(max(1, self.answer_tokens(each) - each.num_output_tokens) for each in inside)
+        return read_s + num_to_choose * self._token_s(inside)
 
     def first_token_s(
         self, sequence: Sequence, *, running: SequenceOf[Sequence], ahead: SequenceOf[Sequence], allowance_s: float
     ) -> float:
         """Until a sequence that waits has its first token. ahead: those that get a slot before it; allowance_s: what
         reading may add to a step that decodes."""
-        num_decodes = sum(each.decoding for each in running)
+        decodes = [each for each in running if each.decoding]
         reading = [each for each in running if not each.decoding and _comes_before(each, sequence)]
-        num_tokens = sum(each.num_unread for each in (*reading, *ahead, sequence))
-        read_s = num_tokens * self._cost.token_s
-        if num_decodes:
-            read_s += num_tokens / self._cost.chunk_tokens(allowance_s) * self._cost.decode_s(num_decodes)
+        read_s = sum(self._read_s(each) for each in (*reading, *ahead, sequence))
+        if decodes:
+            num_before = sum(each.num_cached for each in decodes)
+            per_step_s = max(allowance_s, self._cost.read_s(SMALLEST_CHUNK))
+            read_s += read_s / per_step_s * self._cost.decode_s(len(decodes), num_before)
         num_leaving = max(0, len(running) + len(ahead) + 1 - self._slots)  # before there is a slot for it
-        return read_s + num_leaving * self._answer_tokens * self._token_s(len(running))
+        return read_s + num_leaving * self._answer_tokens * self._token_s(running)
 
-    def _token_s(self, num_rows: int) -> float:
-        """What one more token of an answer takes while so many are made together."""
-        num_rows = min(max(num_rows, 1), self._slots)
-        return self._cost.decode_s(num_rows) / num_rows
+    def _read_s(self, sequence: Sequence) -> float:
+        return self._cost.read_s(sequence.num_unread, sequence.num_cached)
+
+    def _token_s(self, together: SequenceOf[Sequence]) -> float:
+        """What one more token of an answer takes while these are made, as many at once as there are slots."""
+        num_rows = min(max(len(together), 1), self._slots)
+        num_before = sum(len(each.tokens) for each in together) * num_rows // max(len(together), 1)
+        return self._cost.decode_s(num_rows, num_before) / num_rows
 
 
 def _comes_before(one: Sequence, other: Sequence) -> bool:

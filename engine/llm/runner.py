@@ -108,10 +108,10 @@ class LanguageLane:
         answers = self._decoder.run(rows)
         took_s = time.perf_counter() - began_at
         self.run_s += took_s
-        num_decodes = sum(share.sequence.decoding for share in shares)
-        num_chunk_tokens = sum(share.num_tokens for share in shares) - num_decodes
-        self._cost.observe(num_decodes, num_chunk_tokens, took_s)
-        self.num_prompt_tokens += num_chunk_tokens
+        decodes = [share.sequence.num_cached for share in shares if share.sequence.decoding]
+        chunks = [(share.num_tokens, share.sequence.num_cached) for share in shares if not share.sequence.decoding]
+        self._cost.observe(decodes, chunks, took_s)
+        self.num_prompt_tokens += sum(num_tokens for num_tokens, _ in chunks)
         if len(answers) != len(shares):
             raise RuntimeError(f"the decoder answered {len(answers)} rows for {len(shares)}")
         self.scheduler.advance(shares)

@@ -62,7 +62,7 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence."""
-        sequence.due_at = due_at(sequence, self._cost.token_s)
+        sequence.due_at = due_at(sequence, self._cost.read_s(sequence.num_prompt_tokens))
         self._ledger.enter(sequence.key)
         self.waiting.add(sequence)
         self._deadlines.add(sequence)
@@ -123,7 +123,7 @@ class Scheduler:
             ahead = self.waiting.ahead_of(sequence)
             return self.forecast.first_token_s(sequence, running=self.running, ahead=ahead, allowance_s=allowance_s)
 
-        late = self._deadlines.judge(now, self._cost.token_s, first_token_s)
+        late = self._deadlines.judge(now, self._cost.read_s, first_token_s)
         for sequence, _ in late:
             self.remove(sequence, now)
         return late
@@ -148,12 +148,14 @@ class Scheduler:
     def _share(self, allowance_s: float) -> list[Share]:
         active = [sequence for sequence in self.running if not sequence.parked]
         shares = [Share(sequence, 1) for sequence in active if sequence.decoding]
-        budget = self._cost.chunk_tokens(allowance_s)
         reading = [sequence for sequence in active if not sequence.decoding]
+        least = SMALLEST_CHUNK  # whatever the allowance, so that somebody gets on
         for sequence in sorted(reading, key=self.waiting.rank):
+            budget = max(least, self._cost.chunk_tokens(allowance_s, sequence.num_cached))
             if num_tokens := _piece(sequence.num_unread, min(budget, self._max_chunk)):
                 shares.append(Share(sequence, num_tokens))
-                budget -= num_tokens
+                allowance_s = max(0.0, allowance_s - self._cost.read_s(num_tokens, sequence.num_cached))
+                least = 0
         return shares
 
     def _spare_memory(self, shares: list[Share], now: float) -> list[Share]:

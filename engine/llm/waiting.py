@@ -23,9 +23,9 @@ PATIENCE_S = (0.0, 10.0, 60.0)  # by priority: how long a high, a normal and a l
 STRETCH = 8.0  # a prompt lets pass what comes within eight times its own reading time
 
 
-def due_at(sequence: Sequence, token_s: float) -> float:
-    """When the sequence is due, in monotonic seconds. token_s: reading one token takes so long."""
-    return sequence.arrived_at + PATIENCE_S[sequence.priority] + STRETCH * token_s * sequence.num_prompt_tokens
+def due_at(sequence: Sequence, read_s: float) -> float:
+    """When the sequence is due, in monotonic seconds. read_s: what reading its prompt takes."""
+    return sequence.arrived_at + PATIENCE_S[sequence.priority] + STRETCH * read_s
 
 
 class Waiting:

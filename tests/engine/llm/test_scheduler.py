@@ -15,7 +15,7 @@ from engine.llm.scheduler import PARKED_GRACE_S
 from engine.llm.sequence import Sequence
 from engine.llm.slots import Trim
 from engine.llm.waiting import PATIENCE_S, STRETCH
-from tests.engine.llm.sequences import TOKEN_S, run, scheduler, sequence, step, step_cost
+from tests.engine.llm.sequences import TOKEN_S, run, scheduler, sequence, step
 
 MAX_HELD = 150  # of the random lives: sometimes one sequence alone, always the longest
 
@@ -322,24 +322,3 @@ class Life(RuleBasedStateMachine):
 
 Life.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestLife = Life.TestCase
-
-
-@given(took=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 100), st.floats(0, 10)), max_size=50))
-def test_no_measurement_makes_the_cost_model_useless(took: list[tuple[int, int, float]]) -> None:
-    cost = step_cost(4)
-    for num_decodes, num_chunk_tokens, took_s in took:
-        cost.observe(num_decodes, num_chunk_tokens, took_s)
-    assert cost.token_s > 0
-    assert cost.chunk_tokens(0.1) >= SMALLEST_CHUNK
-    assert all(cost.decode_s(rows) > 0 for rows in range(1, 5))
-
-
-def test_the_cost_model_learns_from_steps() -> None:
-    cost = step_cost(4)
-    assert [round(cost.decode_s(rows), 3) for rows in range(5)] == [0.01, 0.01, 0.02, 0.03, 0.04]
-    for _ in range(100):
-        cost.observe(4, 0, 0.06)
-        cost.observe(4, 20, 0.14)
-    assert round(cost.decode_s(4), 3) == 0.06
-    assert round(cost.token_s, 4) == 0.004
-    assert cost.chunk_tokens(0.1) in (24, 25)
