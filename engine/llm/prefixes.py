@@ -62,6 +62,12 @@ class Prefixes:
             if held is not text and held.num_cached >= MIN_TOKENS:
                 yield Match(slot, common_length(held.tokens, text.tokens, min(held.num_cached, most)))
 
+    def common(self, one: Text, other: Text, most: int) -> int:
+        """How many of the first tokens, of at most ``most``, two texts could share once they are in slots."""
+        if len(other.tokens) < MIN_TOKENS or self._address(one) != self._address(other):
+            return 0
+        return common_length(one.tokens, other.tokens, min(most, len(other.tokens)))
+
     def _address(self, text: Text) -> tuple[str, tuple[int, ...]]:
         return (text.key if self._by_key else "", tuple(text.tokens[:MIN_TOKENS]))
 

@@ -91,7 +91,7 @@ class Scheduler:
         late = self._end_late(allowance_s, now)
         self._make_way(now)
         self._give_slots(now)
-        return Plan(self._spare_memory(self._share(allowance_s), now), late)
+        return Plan(self._spare_memory(self._share(allowance_s, now), now), late)
 
     def advance(self, shares: SequenceOf[Share]) -> None:
         """The step was run: its tokens are in the slots."""
@@ -130,10 +130,12 @@ class Scheduler:
 
     def _make_way(self, now: float) -> None:
         """Send parked sequences back to wait while others could use their slots."""
-        while self.waiting.next() is not None and self._next_that_fits() is None:
+        while True:
             parked = [(at, number) for number, each in enumerate(self.running) if (at := each.parked_at) is not None]
             longest_at, number = min(parked, default=(now, 0))
             if longest_at + PARKED_GRACE_S > now:
+                return
+            if self.waiting.next() is None or self._next_that_fits() is not None:
                 return
             self.num_parked_out += 1
             self._send_back(self.running[number], now)
@@ -145,15 +147,19 @@ class Scheduler:
             self._ledger.prepay(sequence, self.forecast.answer_tokens(sequence))
             self.running.append(sequence)
 
-    def _share(self, allowance_s: float) -> list[Share]:
+    def _share(self, allowance_s: float, now: float) -> list[Share]:
         active = [sequence for sequence in self.running if not sequence.parked]
         shares = [Share(sequence, 1) for sequence in active if sequence.decoding]
         reading = [sequence for sequence in active if not sequence.decoding]
         least = SMALLEST_CHUNK  # whatever the allowance, so that somebody gets on
+        ahead: list[Sequence] = []
         for sequence in sorted(reading, key=self.waiting.rank):
+            if not self.slots.join(sequence, ahead, now):
+                continue
             budget = max(least, self._cost.chunk_tokens(allowance_s, sequence.num_cached))
             if num_tokens := _piece(sequence.num_unread, min(budget, self._max_chunk)):
                 shares.append(Share(sequence, num_tokens))
+                ahead.append(sequence)
                 allowance_s = max(0.0, allowance_s - self._cost.read_s(num_tokens, sequence.num_cached))
                 least = 0
         return shares

@@ -45,6 +45,7 @@ class Sequence(Job):
     parked_at: float | None = None  # set by the loop: since then its reader is slow, so produce nothing for now
     slot: int | None = None
     num_cached: int = 0  # tokens whose keys and values are in the slot
+    num_reused: int | None = field(init=False, default=None)  # of its prompt: never read, since a slot held them
     due_at: float = field(init=False, default=0.0)  # monotonic seconds: its place in line, see engine.llm.waiting
     num_prepaid: int | None = field(init=False, default=None)  # tokens of its answer that its key was charged for
     num_prompt_tokens: int = field(init=False)

@@ -75,6 +75,7 @@ class Slots:
         self._commands: list[Copy | Trim] = []
         self._empty = set(range(shape.slots))
         self._touched = [0] * shape.slots  # tokens that memory is committed for
+        self._unread: dict[int, bool] = {}  # running slots of whose sequence nothing was read; whether it is its first
 
     @property
     def num_slots(self) -> int:
@@ -108,13 +109,38 @@ class Slots:
         sequence.slot, sequence.num_cached = slot, match.num_tokens
         self.running[slot] = sequence
         self._prefixes.put(slot, sequence)
-        self.num_reuses += match.num_tokens > 0
-        self.num_reused_tokens += match.num_tokens
+        self._unread[slot] = sequence.num_reused is None
+        self._count_reuse(sequence, 0)
+
+    def join(self, sequence: Sequence, ahead: Iterable[Sequence], now: float) -> bool:
+        """Whether to read a sequence in the next step, if nothing was read of it yet; else it is read anyway.
+
+        Not if one of those ahead, which are read in that step, begins with more of the same than any slot holds now: it
+        is worth a wait. What a slot holds by now is copied. So of many that begin alike and come at once, one is read.
+        """
+        slot = _slot_of(sequence)
+        if slot not in self._unread or not self._keep_s:
+            return True
+        self._expire(now)
+        match = self._best_match(sequence)
+        held = max(match.num_tokens, sequence.num_cached)
+        most = len(sequence.tokens) - LEFT_TO_READ
+        if any(self._prefixes.common(sequence, other, most) >= held + MIN_TOKENS for other in ahead):
+            return False
+        more_bytes = self._bytes(match.num_tokens) - self._bytes(self._touched[slot])
+        fits = self.committed_bytes + more_bytes <= self.budget_bytes
+        if fits and match.num_tokens >= sequence.num_cached + MIN_TOKENS:
+            before = sequence.num_cached
+            self._copy(match, slot, now)
+            sequence.num_cached = match.num_tokens
+            self._count_reuse(sequence, before)
+        return True
 
     def grew(self, sequence: Sequence, num_written: int) -> None:
         """The decoder has written so many tokens in its slot, those included that were taken back."""
         slot = _slot_of(sequence)
         self._touched[slot] = max(self._touched[slot], num_written)
+        self._unread.pop(slot, None)
 
     def shortage(self, shares: Iterable[tuple[Sequence, int]]) -> int:
         """Bytes by which the budget would be passed if so many tokens more of these sequences were read.
@@ -131,6 +157,7 @@ class Slots:
         """It needs its slot no more. keep: what the slot holds is sound and may be of use again."""
         slot = _slot_of(sequence)
         del self.running[slot]
+        self._unread.pop(slot, None)
         self._prefixes.discard(slot)
         room = self.committed_bytes <= KEEP_BELOW * self.budget_bytes
         if keep and room and self._keep_s and sequence.num_cached >= MIN_TOKENS:
@@ -221,6 +248,12 @@ class Slots:
         if kept := self.idle.pop(match.slot, None):
             self.idle[match.slot] = replace(kept, until=now + self._keep_s)  # to the end: used just now
             self._prefixes.put(match.slot, self.idle[match.slot])
+
+    def _count_reuse(self, sequence: Sequence, num_before: int) -> None:
+        self.num_reuses += sequence.num_cached > 0 and not num_before
+        self.num_reused_tokens += sequence.num_cached - num_before
+        if self._unread[_slot_of(sequence)]:
+            sequence.num_reused = sequence.num_cached
 
     def _trim(self, slot: int, tokens: int) -> None:
         if self._touched[slot] > tokens:

@@ -81,6 +81,7 @@ class Generation:
         return Usage(
             num_prompt=sum(sequence.num_prompt_tokens for sequence in firsts),
             num_output=sum(sequence.num_output_tokens for sequence in self._sequences),
+            num_cached=sum(sequence.num_reused or 0 for sequence in firsts),
         )
 
     def cancel(self) -> None:

@@ -25,6 +25,7 @@ class Usage(NamedTuple):
 
     num_prompt: int
     num_output: int
+    num_cached: int  # of the prompts, which were not read for this answer
 
 
 class Told(NamedTuple):
@@ -116,9 +117,10 @@ class Reply:
         return sse.event(orjson.dumps(body))
 
 
-def _usage(usage: Usage) -> dict[str, int]:
+def _usage(usage: Usage) -> dict[str, Any]:
     return {
         "prompt_tokens": usage.num_prompt,
         "completion_tokens": usage.num_output,
         "total_tokens": usage.num_prompt + usage.num_output,
+        "prompt_tokens_details": {"cached_tokens": usage.num_cached},
     }

@@ -92,6 +92,68 @@ def test_measuring_the_cost_leaves_every_slot_empty() -> None:
     assert not decoder.held
 
 
+def test_an_answer_reads_only_what_no_slot_holds_of_its_prompt() -> None:
+    decoder = FakeDecoder()
+    model = chat_model(decoder, prefix_ttl_s=60.0)
+    first = ask(model, "a" * 60 + "b")
+    step(model)
+    model.lane.drop(first)
+    decoder.runs.clear()
+    second = ask(model, "a" * 60 + "c")
+    assert step(model) == [(second, Progress("a"))]
+    num_prompt = second.num_prompt_tokens
+    assert second.num_reused is not None
+    assert decoder.runs == [[(0, num_prompt - second.num_reused)]]
+    assert second.num_reused == first.tokens.index(ord("b"))
+
+
+def test_choices_of_one_prompt_read_it_once() -> None:
+    decoder = FakeDecoder()
+    model = chat_model(decoder, prefix_ttl_s=60.0)
+    jobs = [ask(model, "a" * 60) for _ in range(3)]
+    num_prompt = jobs[0].num_prompt_tokens
+    assert [each for each, _ in step(model)] == jobs[:1]
+    assert [each for each, _ in step(model)] == jobs
+    assert decoder.runs == [[(0, num_prompt)], [(0, 1), (1, 2), (2, 2)]]
+    assert [each.num_reused for each in jobs] == [0, num_prompt - 2, num_prompt - 2]
+
+
+def test_what_failed_is_not_kept_for_others() -> None:
+    decoder = FakeDecoder(nan_when=lambda read: True)
+    model = chat_model(decoder, prefix_ttl_s=60.0)
+    ask(model, "a" * 60)
+    step(model)
+    assert not decoder.held
+    assert not model.lane.ready(0.0)
+
+
+def test_idle_time_gives_back_what_was_kept_for_long_enough() -> None:
+    decoder = FakeDecoder()
+    model = chat_model(decoder, prefix_ttl_s=60.0)
+    first = ask(model, "a" * 40)
+    while step(model) != [(first, Progress("", "stop"))]:
+        pass
+    until = model.lane.wake_at()
+    assert until is not None
+    model.lane.tidy(until - 1.0)
+    assert decoder.held
+    model.lane.tidy(until)
+    assert not decoder.held
+    assert model.lane.wake_at() is None
+
+
+def test_a_smaller_allotment_takes_what_is_only_kept() -> None:
+    decoder = FakeDecoder(context=64)
+    model = chat_model(decoder, prefix_ttl_s=60.0)
+    jobs = [ask(model, letter * 20) for letter in "ab"]
+    step(model)
+    for job in jobs:
+        model.lane.drop(job)
+    assert decoder.held.keys() == {0, 1}
+    model.allot(0)  # one context is left to it
+    assert decoder.held.keys() == {1}
+
+
 def test_a_request_waits_while_the_memory_could_not_hold_it_beside_the_others() -> None:
     decoder = FakeDecoder(context=64)
     model = chat_model(decoder, max_held=100)

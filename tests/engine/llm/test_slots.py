@@ -71,6 +71,12 @@ class Box:
         self.slots.grew(each, len(memory))
         each.num_cached += num_tokens
 
+    def join(self, each: Sequence, *ahead: Sequence, now: float = 0.0) -> bool:
+        joined = self.slots.join(each, ahead, now)
+        self.obey()
+        assert self.memory[each.slot or 0][: each.num_cached] == each.tokens[: each.num_cached]
+        return joined
+
     def end(self, each: Sequence, now: float = 0.0, *, keep: bool = True) -> None:
         self.slots.give_back(each, now, keep=keep)
         self.obey()
@@ -277,6 +283,58 @@ def test_above_the_limit_idle_time_evicts_what_was_not_used_for_longest() -> Non
     assert box.slots.unused_bytes <= EVICT_ABOVE * box.slots.budget_bytes
 
 
+def test_of_texts_that_begin_alike_and_come_at_once_one_is_read() -> None:
+    box = Box()
+    first, second, third = (sequence([*PROMPT[:80], number, 7, 7]) for number in range(3))
+    for each in (first, second, third):
+        box.place(each)
+        assert each.num_cached == 0
+    assert box.join(first)
+    assert not box.join(second, first)
+    box.read(first, 40)
+    assert not box.join(second, first)
+    box.read(first, 41)
+    assert box.join(second, first)
+    assert box.join(third, first, second)
+    assert (second.num_cached, third.num_cached) == (80, 80)
+    assert (first.num_reused, second.num_reused, third.num_reused) == (0, 80, 80)
+    assert (box.slots.num_reuses, box.slots.num_reused_tokens) == (2, 160)
+
+
+def test_nobody_waits_for_a_beginning_of_little_use_or_of_another_key() -> None:
+    box = Box()
+    first, second, third = sequence(PROMPT[:60]), sequence([*PROMPT[:50], 7, 7]), sequence(PROMPT[:60], key="a")
+    for each in (first, second, third):
+        box.place(each)
+    assert box.join(third, first)
+    box.read(first, 34)
+    assert box.join(second, first)
+    assert second.num_cached == 34
+
+
+def test_what_was_begun_is_read_on() -> None:
+    box = Box()
+    first, second = sequence(PROMPT), sequence(PROMPT)
+    for each in (first, second):
+        box.place(each)
+    box.read(second, 10)
+    assert box.join(second, first)
+    box.read(first)
+    assert box.join(second)
+    assert second.num_cached == 10
+
+
+def test_what_is_read_again_was_read_once_for_the_same_answer() -> None:
+    box = Box()
+    each = sequence(PROMPT)
+    box.place(each)
+    box.read(each)
+    box.end(each)
+    assert each.num_cached == 0
+    box.place(each)
+    assert (each.num_cached, each.num_reused) == (98, 0)
+
+
 class Life(RuleBasedStateMachine):
     """Sequences come, are read, take drafts back, end and are forgotten in any order."""
 
@@ -314,6 +372,18 @@ class Life(RuleBasedStateMachine):
             self.box.read(each, num_tokens, rejected)
         elif each.num_output_tokens < each.max_tokens:
             each.tokens.append(data.draw(st.integers(0, 2)))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def join(self, data: st.DataObject) -> None:
+        each = data.draw(st.sampled_from(self.running))
+        num_cached = each.num_cached
+        ahead = [other for other in self.running if other is not each]
+        if self.box.join(each, *ahead, now=self.now):
+            assert each.num_cached == num_cached or each.num_cached >= num_cached + MIN_TOKENS
+        else:
+            assert each.num_cached == num_cached
+        assert not each.num_unread or each.num_unread >= LEFT_TO_READ or each.num_cached == num_cached
 
     def send_back(self, each: Sequence) -> None:
         self.running.remove(each)

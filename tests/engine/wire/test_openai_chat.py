@@ -37,6 +37,7 @@ async def test_L07_an_answer_has_its_text_reason_and_usage(tmp_path: Path) -> No
         "prompt_tokens": num_prompt,
         "completion_tokens": 3,
         "total_tokens": num_prompt + 3,
+        "prompt_tokens_details": {"cached_tokens": 0},
     }
     assert (cut.text, cut.json["choices"][0]["finish_reason"]) == ("h", "length")
 

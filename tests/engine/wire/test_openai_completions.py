@@ -34,7 +34,8 @@ async def test_a_prompt_is_text_or_ids_or_several_of_them(tmp_path: Path) -> Non
         default = await complete(served, prompt="0")
     assert texts(text) == texts(ids) == ["bcd"]
     assert texts(mixed) == ["bcd", "bcd", "fgh", "fgh"]
-    assert mixed.json["usage"] == {"prompt_tokens": 3, "completion_tokens": 12, "total_tokens": 15}
+    usage = {"prompt_tokens": 3, "completion_tokens": 12, "total_tokens": 15}
+    assert mixed.json["usage"] == {**usage, "prompt_tokens_details": {"cached_tokens": 0}}
     assert default.json["usage"]["completion_tokens"] == 16
     assert (text.json["object"], text.json["id"][:5]) == ("text_completion", "cmpl-")
     assert text.json["choices"][0]["finish_reason"] == "length"
