@@ -74,7 +74,9 @@ class TokenizerFacts(_Table):
     file: FileName
     pattern: str | None = None  # tiktoken: the regular expression that splits text before merging
     special: dict[str, int] = Field(default_factory=dict)  # text of each control token and its id
+    shown: tuple[str, ...] = ()  # control tokens that are text in an answer, such as <think>
     unknown_id: int | None = None  # stands for bytes that the vocabulary lacks
+    nfc: bool = False  # tiktoken: text is composed (Unicode's NFC) before it is split
 
 
 class Manifest(_Table):

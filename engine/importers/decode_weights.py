@@ -16,6 +16,7 @@ from onnx import TensorProto
 from engine.importers import gguf_blocks as blocks
 from engine.importers.decode_graph import Layer, Plain, Quantised, Shape, Weight, Weights, build_graph
 from engine.importers.family import Hyperparameters
+from engine.importers.safetensors import as_float32
 from engine.importers.weights import WeightsFile
 from engine.manifest import ChatFacts
 
@@ -39,13 +40,7 @@ class StoredTensor:
         rows = max(1, PIECE_BYTES * len(self.data) // max(1, self.data.nbytes))
         for start in range(0, len(self.data), rows):
             piece = self.data[start : start + rows]
-            yield piece if self.form is not None else _as_float32(piece)
-
-
-def _as_float32(numbers: NDArray[Any]) -> NDArray[np.float32]:
-    if numbers.dtype == np.uint16:  # bfloat16 is the upper half of a float32
-        return (numbers.astype(np.uint32) << 16).view(np.float32)
-    return numbers.astype(np.float32, copy=False)
+            yield piece if self.form is not None else as_float32(piece)
 
 
 def write_decoder(
@@ -134,7 +129,7 @@ class _Writer:
     def _head_norms(self, block: str) -> TensorProto:
         """The gains of every head of queries and then of keys, float32 [heads + kv_heads, head_dim]."""
         counts = {f"{block}.attn_q_norm.weight": self._model.heads, f"{block}.attn_k_norm.weight": self._model.kv_heads}
-        gains = [np.tile(_as_float32(self._tensors[name].data), (count, 1)) for name, count in counts.items()]
+        gains = [np.tile(as_float32(self._tensors[name].data), (count, 1)) for name, count in counts.items()]
         return self._append(f"{block}.head_norms", np.concatenate(gains))
 
     def _group(self, *names: str) -> Sequence[Weight]:
@@ -176,11 +171,11 @@ class _Writer:
         if not stored:
             return None
         self._advance(stored)
-        return self._append(f"{names[0]}.bias", np.concatenate([_as_float32(tensor.data) for tensor in stored]))
+        return self._append(f"{names[0]}.bias", np.concatenate([as_float32(tensor.data) for tensor in stored]))
 
     def _vector(self, name: str) -> TensorProto:
         self._advance([self._tensors[name]])
-        return self._append(name, _as_float32(self._tensors[name].data))
+        return self._append(name, as_float32(self._tensors[name].data))
 
     def _append(self, name: str, values: NDArray[Any]) -> TensorProto:
         return self._file.append(name, values.shape, [values])

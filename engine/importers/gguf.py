@@ -4,23 +4,20 @@ Everything is checked before any work: the architecture, the tensors' names, sha
 are carried over exactly (see gguf_blocks), piece by piece, so memory stays bounded. Knows nothing of ONNX Runtime.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import gguf
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
 from engine import model_folder
 from engine.importers import gguf_blocks, gguf_super_blocks
-from engine.importers.decode_weights import Progress, StoredTensor, chat_facts, write_decoder
-from engine.importers.family import Hyperparameters
+from engine.importers.chat_folder import ChatSource, check_shapes, write_chat_folder
+from engine.importers.decode_weights import Progress, StoredTensor
 from engine.importers.gguf_family import read_hyperparameters
-from engine.importers.gguf_vocabulary import GgufVocabulary, read_vocabulary
-from engine.importers.weights import WeightsFile
-from engine.manifest import Manifest, Source, TokenizerFacts, created_now
+from engine.importers.gguf_vocabulary import read_vocabulary
+from engine.manifest import Source
 from engine.model_folder import ModelError, ModelFolder
 
 _Type = gguf.GGMLQuantizationType
@@ -44,25 +41,15 @@ def import_gguf(
     """
     progress("read", 0, 1)
     try:
-        file = _File(source)
+        model = _read(source)
     except ModelError as error:
         raise ModelError(f"{source}: {error}") from error
     progress("read", 1, 1)
-    with model_folder.staged(destination) as directory:
-        progress("hash", 0, 1)
-        origin = Source(file=source.name, sha256=model_folder.sha256(source))
-        progress("hash", 1, 1)
-        with WeightsFile(directory / model_folder.WEIGHTS) as weights:
-            graph = write_decoder(file.model, file.tensors, weights, progress)
-        onnx.save(graph, directory / model_folder.GRAPH)
-        (directory / model_folder.RANKS).write_bytes(file.vocabulary.tiktoken_file())
-        if file.vocabulary.chat_template is not None:
-            template = directory / model_folder.CHAT_TEMPLATE
-            template.write_text(file.vocabulary.chat_template, encoding="utf-8", newline="")
-        progress("write", 0, 1)
-        model_folder.seal(directory, _manifest(name or destination.name, file, origin))
-    progress("write", 1, 1)
-    return model_folder.read(destination)
+
+    def origin() -> Source:
+        return Source(file=source.name, sha256=model_folder.sha256(source))
+
+    return write_chat_folder(model, origin, destination, name=name or destination.name, progress=progress)
 
 
 class _BoundedReader(gguf.GGUFReader):
@@ -76,68 +63,27 @@ class _BoundedReader(gguf.GGUFReader):
         return super()._get(offset, dtype, count, override_order)
 
 
-class _File:
-    """A GGUF file that has been found to hold what the importer needs."""
-
-    def __init__(self, source: Path) -> None:
-        try:
-            reader = _BoundedReader(source)
-            self.metadata: dict[str, Any] = {key: field.contents() for key, field in reader.fields.items()}
-        except OSError as error:
-            raise ModelError(f"{error.strerror}; give the path of a GGUF file") from error
-        except (ValueError, KeyError, IndexError, OverflowError, RecursionError) as error:
-            raise ModelError(f"is no GGUF file or is cut short ({error}); fetch it again") from error
-        self.model: Hyperparameters = read_hyperparameters(self.metadata)
-        self.vocabulary: GgufVocabulary = read_vocabulary(self.metadata)
-        found = {tensor.name: tensor for tensor in reader.tensors}
-        self._check(found)
-        self.tensors = {name: _stored(tensor) for name, tensor in found.items()}
-
-    def _check(self, found: Mapping[str, gguf.ReaderTensor]) -> None:
-        needed, optional = self.model.tensors(), self.model.optional_tensors()
-        if missing := needed.keys() - found.keys():
-            raise ModelError(f"lacks {len(missing)} tensors, {min(missing)} among them; fetch it again")
-        for name, tensor in found.items():
-            expected = needed.get(name) or optional.get(name)
-            if expected is None:
-                raise ModelError(
-                    f"holds the tensor {name}, which this importer does not know; the model is not supported"
-                )
-            if (shape := _shape(tensor)) != expected:
-                raise ModelError(f"the tensor {name} has shape {shape} and should have {expected}; fetch it again")
-            if tensor.tensor_type not in (*_NUMBERS, *(_BLOCKS if len(shape) == 2 else ())):
-                supported = ", ".join(kind.name for kind in (*_BLOCKS, *_NUMBERS))
-                kind = _Type(tensor.tensor_type).name
-                raise ModelError(f"the tensor {name} is of type {kind}; supported: {supported}")
-
-
-def _shape(tensor: gguf.ReaderTensor) -> tuple[int, ...]:
-    return tuple(int(size) for size in reversed(tensor.shape))
+def _read(source: Path) -> ChatSource:
+    """What the file holds, once it has been found to be what the importer needs."""
+    try:
+        reader = _BoundedReader(source)
+        metadata: dict[str, Any] = {key: field.contents() for key, field in reader.fields.items()}
+    except OSError as error:
+        raise ModelError(f"{error.strerror}; give the path of a GGUF file") from error
+    except (ValueError, KeyError, IndexError, OverflowError, RecursionError) as error:
+        raise ModelError(f"is no GGUF file or is cut short ({error}); fetch it again") from error
+    model, vocabulary = read_hyperparameters(metadata), read_vocabulary(metadata)
+    tensors = {tensor.name: _stored(tensor) for tensor in reader.tensors}
+    check_shapes(model, {name: tensor.shape for name, tensor in tensors.items()})
+    license_name = metadata.get("general.license")
+    return ChatSource(model, tensors, vocabulary, license_name if isinstance(license_name, str) else None)
 
 
 def _stored(tensor: gguf.ReaderTensor) -> StoredTensor:
-    data = tensor.data
-    if tensor.tensor_type == _Type.BF16:  # which the package gives as bytes
-        data = data.view(np.uint16)
-    return StoredTensor(_shape(tensor), data, _BLOCKS.get(tensor.tensor_type))
-
-
-def _manifest(name: str, file: _File, origin: Source) -> Manifest:
-    model, vocabulary = file.model, file.vocabulary
-    license_name = file.metadata.get("general.license")
-    return Manifest(
-        name=name,
-        kind="chat",
-        architecture=model.family,
-        license=license_name if isinstance(license_name, str) else None,
-        created=created_now(),
-        source=origin,
-        chat=chat_facts(model, eos_ids=vocabulary.eos_ids, bos_id=vocabulary.bos_id, add_bos=vocabulary.add_bos),
-        tokenizer=TokenizerFacts(
-            kind="tiktoken",
-            file=model_folder.RANKS,
-            pattern=vocabulary.pattern,
-            special=dict(vocabulary.special),
-            unknown_id=vocabulary.unknown_id,
-        ),
-    )
+    shape = tuple(int(size) for size in reversed(tensor.shape))
+    kind = tensor.tensor_type
+    if kind not in (*_NUMBERS, *(_BLOCKS if len(shape) == 2 else ())):
+        supported = ", ".join(each.name for each in (*_BLOCKS, *_NUMBERS))
+        raise ModelError(f"the tensor {tensor.name} is of type {_Type(kind).name}; supported: {supported}")
+    data = tensor.data.view(np.uint16) if kind == _Type.BF16 else tensor.data  # the package gives bytes
+    return StoredTensor(shape, data, _BLOCKS.get(kind))

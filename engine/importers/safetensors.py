@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from engine.model_folder import ModelError
 
 _HEADER_LIMIT_BYTES = 100_000_000  # the reference implementation's own limit
-_ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_ITEM_BYTES = {name: np.dtype(dtype).itemsize for name, dtype in _DTYPES.items()}
 _OTHER_ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "U32": 4, "I32": 4, "U64": 8, "I64": 8, "F64": 8}
 
 
@@ -48,14 +49,12 @@ class TensorFile(Mapping[str, NDArray[np.float32]]):
         self._floats = {name: tensor for name, tensor in self.tensors.items() if tensor.dtype in _ITEM_BYTES}
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
+        return as_float32(self.stored(name))
+
+    def stored(self, name: str) -> NDArray[Any]:
+        """The tensor where it lies: float32, float16, or bfloat16 as uint16."""
         tensor = self._floats[name]
-        raw = self._data[tensor.begin : tensor.end]
-        if tensor.dtype == "F32":
-            values = raw.view("<f4")
-        elif tensor.dtype == "F16":
-            values = raw.view("<f2").astype(np.float32)
-        else:  # BF16 is the upper half of a float32
-            values = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
+        values: NDArray[Any] = self._data[tensor.begin : tensor.end].view(_DTYPES[tensor.dtype])
         return values.reshape(tensor.shape)
 
     def __iter__(self) -> Iterator[str]:
@@ -77,6 +76,13 @@ class TensorFile(Mapping[str, NDArray[np.float32]]):
             raise ModelError(f"{self._path}: has a header that is not a JSON object; fetch it again")
         header.pop("__metadata__", None)
         return 8 + length, header
+
+
+def as_float32(stored: NDArray[Any]) -> NDArray[np.float32]:
+    """Numbers as `stored` gives them in float32; of a bfloat16 it is the upper half."""
+    if stored.dtype == np.uint16:
+        return (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float32, copy=False)
 
 
 def _layout(path: Path, header: dict[str, Any], data_bytes: int) -> dict[str, Tensor]:

@@ -1,19 +1,13 @@
-"""Text to ids and ids to bytes for one chat model, by tiktoken over the model's own ranks.
+"""Text to ids and ids to bytes for one chat model, by tiktoken over its ranks or by `tokenizers`.
 
-User text can never become a control token here: control tokens are not among the ranks, and only `special` names
-them. tiktoken must know all 256 bytes or it panics, so bytes that the model lacks get ranks past the end of its
-vocabulary and become the unknown token. Knows no templates, no sampling and no ONNX Runtime.
+User text can never become a control token here: neither encoder knows them, and only `special` names them. Knows no
+templates, no sampling and no ONNX Runtime.
 """
 
-import binascii
-from base64 import b64decode
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
-import tiktoken
-
-from engine import model_folder
-from engine.model_folder import ModelError, ModelFolder
+from engine.llm import byte_pairs, pieces
+from engine.model_folder import MANIFEST, ModelError, ModelFolder
 
 
 class TextTooLong(ValueError):
@@ -21,74 +15,52 @@ class TextTooLong(ValueError):
 
 
 class Vocabulary:
-    """The vocabulary of a chat model. Thread-safe; encoding long text takes long and releases the GIL."""
+    """The vocabulary of a chat model. Thread-safe; encoding long text takes long."""
 
     def __init__(
-        self,
-        ranks: Mapping[bytes, int],
-        *,
-        count: int,
-        pattern: str,
-        special: Mapping[str, int],
-        unknown_id: int | None,
+        self, tokens: Sequence[bytes], encode: Callable[[str], list[int]], *, special: Mapping[str, int]
     ) -> None:
-        self.count = count
+        """tokens: the bytes of every id, empty for what is no text; encode: ordinary text to ids."""
+        self.count = len(tokens)
         self.special = special  # text of each control token and its id
-        self.longest_token_bytes = max(map(len, ranks))
-        self._unknown = [] if unknown_id is None else [unknown_id]
-        self._bytes = [b""] * count
-        for token, rank in ranks.items():
-            self._bytes[rank] = token
-        absent = [byte for byte in (bytes([value]) for value in range(256)) if byte not in ranks]
-        complete = {**ranks, **{byte: count + at for at, byte in enumerate(absent)}}
-        self._encoding = tiktoken.Encoding("model", pat_str=pattern, mergeable_ranks=complete, special_tokens={})
+        self.longest_token_bytes = max(map(len, tokens))
+        self._tokens = tokens
+        self._encode = encode
 
     def encode_text(self, text: str, *, max_tokens: int) -> list[int]:
         """Ids of ordinary text, never those of control tokens.
 
         Raises TextTooLong, before any work, when the text cannot fit `max_tokens`; ValueError for lone surrogates and
-        for text that tiktoken's regular expressions cannot split.
+        for text that the encoder's regular expressions cannot split.
         """
         size = len(text.encode())  # strict: lone surrogates have no bytes
         if size > max_tokens * self.longest_token_bytes:
             raise TextTooLong(f"the text has {size} bytes and cannot fit {max_tokens} tokens")
         try:
-            ids = self._encoding.encode_ordinary(text)
+            return self._encode(text)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # a panic in tiktoken's Rust is a BaseException
+        except BaseException as error:  # a panic in the encoders' Rust is a BaseException
             raise ValueError(f"the text cannot be split into tokens ({error})") from error
-        if max(ids, default=0) < self.count:
-            return ids
-        return [known for id_ in ids for known in ([id_] if id_ < self.count else self._unknown)]
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes that a token stands for; empty for control tokens and for ids that text never becomes."""
-        return self._bytes[token]
+        return self._tokens[token]
 
 
 def load_vocabulary(folder: ModelFolder) -> Vocabulary:
-    """Read the folder's ranks. Raises ModelError."""
+    """Read the folder's ranks or its tokenizer.json. Raises ModelError."""
     facts = folder.manifest.tokenizer
-    if facts.kind != "tiktoken" or facts.pattern is None:
-        raise ModelError(f"{folder.path / model_folder.MANIFEST}: names no tiktoken vocabulary; import the model again")
-    file = folder.file(facts.file)
     count = folder.chat.vocab_size
-    ranks = _read_ranks(file)
-    ids = {*ranks.values(), *facts.special.values(), facts.unknown_id or 0}
-    if not ranks or min(ids) < 0 or max(ids) >= count:
-        raise ModelError(f"{file}: does not fit the vocabulary of {count} in the manifest; import the model again")
+    file = folder.file(facts.file)
+    load = byte_pairs.load if facts.kind == "tiktoken" else pieces.load
+    ids = {*facts.special.values(), facts.unknown_id or 0}
+    if min(ids) < 0 or max(ids) >= count or not facts.special.keys() >= {*facts.shown}:
+        raise ModelError(f"{folder.path / MANIFEST}: does not fit the vocabulary of {count}; import the model again")
     try:
-        return Vocabulary(
-            ranks, count=count, pattern=facts.pattern, special=dict(facts.special), unknown_id=facts.unknown_id
-        )
-    except ValueError as error:  # tiktoken's word on the pattern
+        tokens, encode = load(file, facts, count)
+    except (OSError, ValueError) as error:
         raise ModelError(f"{file}: cannot be used with the manifest ({error}); import the model again") from error
-
-
-def _read_ranks(file: Path) -> dict[bytes, int]:
-    try:
-        lines = (line.split() for line in file.read_bytes().splitlines())
-        return {b64decode(token): int(rank) for token, rank in lines}
-    except (OSError, ValueError, binascii.Error) as error:
-        raise ModelError(f"{file}: holds no tiktoken ranks ({error}); import the model again") from error
+    for text in facts.shown:
+        tokens[facts.special[text]] = text.encode()
+    return Vocabulary(tokens, encode, special=dict(facts.special))

@@ -51,7 +51,7 @@ def write_tiny_gguf(
     replaces keys (None removes one), `without` leaves tensors out, `extra` adds float32 tensors.
     """
     random = np.random.default_rng(seed)
-    vocabulary = tokens()
+    vocabulary = (metadata or {}).get("tokenizer.ggml.tokens") or tokens()
     writer = gguf.GGUFWriter(path, (metadata or {}).get("general.architecture", family))
     head_dim = hidden // HEADS
     values: dict[str, Any] = {
