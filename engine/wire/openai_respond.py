@@ -114,7 +114,8 @@ class _Rendering:
         pieces: list[bytes] = []
         for index, event in events:
             if isinstance(event, RequestError):
-                _log.error("a stream ended with an error: %s", event.message)
+                level = logging.ERROR if event.kind.status >= 500 else logging.INFO
+                _log.log(level, "a stream ended with an error: %s", event.message)
                 pieces.append(sse.event(orjson.dumps(event.body())))
                 self.ended = True
                 break
