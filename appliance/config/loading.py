@@ -101,6 +101,8 @@ def _engine_settings(config: HeadraceConfig, root: Path) -> EngineSettings | Non
                 slots=model.slots,
                 context=model.context,
                 max_stall_s=model.max_stall,
+                prefix_ttl_s=model.prefix_ttl,
+                prefix_sharing=model.prefix_sharing,
                 max_batch=model.batching.max_batch,
                 window_s=model.batching.window,
                 provider=model.provider,

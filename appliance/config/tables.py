@@ -67,6 +67,8 @@ class Model(Table):
     slots: Annotated[int, Field(ge=1, le=1024)] = 16  # chat: sequences that run at once
     context: Count | None = None  # chat: tokens per slot; null: what the model was trained for
     max_stall: PositiveDuration = 0.1  # chat: what other work may add to a decode step
+    prefix_ttl: Duration = 600.0  # chat: how long a text is kept for others that begin like it
+    prefix_sharing: Literal["key", "all"] = "key"  # chat: others of the same API key, or of any
     batching: Batching = Batching()  # embedding
     provider: ProviderName = "cpu"
     provider_options: dict[str, str | int] = Field(default_factory=dict)  # as ONNX Runtime knows them

@@ -158,7 +158,7 @@ class ChatModel:
             "late_total": self.lane.num_late,
             "bad_rows_total": self.lane.num_bad_rows,
             "run_seconds_total": self.lane.run_s,
-            "kv_bytes": self._decoder.kv_bytes_committed,
+            **self.lane.scheduler.slots.statistics(),
         }
 
     def close(self) -> None:

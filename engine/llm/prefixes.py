@@ -16,9 +16,14 @@ LEFT_TO_READ = 2  # of a text: the last token's logits are wanted, and a token t
 class Text(Protocol):
     """What a slot holds: the first ``num_cached`` of ``tokens``."""
 
-    key: str  # whose it is
-    tokens: list[int]
-    num_cached: int
+    @property
+    def key(self) -> str: ...  # whose it is
+
+    @property
+    def tokens(self) -> list[int]: ...
+
+    @property
+    def num_cached(self) -> int: ...
 
 
 class Match(NamedTuple):

@@ -195,14 +195,30 @@ class Slots:
 
     @property
     def unused_bytes(self) -> int:
-        """The part of it that no running sequence's tokens lie in."""
+        """The part of it that no running sequence's tokens lie in: waste, unless what is kept comes to use."""
         return self.committed_bytes - sum(self._bytes(each.num_cached) for each in tuple(self.running.values()))
 
     @property
     def filled_bytes(self) -> int:
         """The part of it that tokens fill; the rest are ends of pages and what was written and taken back."""
-        held = [*self.running.values(), *self.idle.values()]
+        held = (*tuple(self.running.values()), *tuple(self.idle.values()))
         return sum(self._shape.filled_bytes(each.num_cached) for each in held)
+
+    def statistics(self) -> dict[str, float]:
+        """Numbers for ``engine.model.Model.statistics``. Any thread: they may be a moment old."""
+        committed_bytes = self.committed_bytes
+        return {
+            "kv_budget_bytes": self.budget_bytes,
+            "kv_bytes": committed_bytes,
+            "kv_waste_ratio": self.unused_bytes / self.budget_bytes,
+            "kv_fragmentation_ratio": 1 - self.filled_bytes / committed_bytes if committed_bytes else 0.0,
+            "kv_compactions_total": self.num_compactions,
+            "kv_evictions_total": self.num_evictions,
+            "prefixes": len(self.idle),
+            "prefix_hits_total": self.num_reuses,
+            "prefix_copies_total": self.num_copies,
+            "prefix_tokens_total": self.num_reused_tokens,
+        }
 
     def _bytes(self, tokens: int) -> int:
         return self._shape.committed_bytes(tokens)

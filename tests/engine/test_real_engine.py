@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.fakes_engine import Answer, Engine, streamed_text, until
 pytestmark = pytest.mark.model
 
 CAPITAL = [{"role": "user", "content": "What is the capital of France?"}]
+CHAT_PATH = "/v1/chat/completions"
 CHAT, EMBEDDING = "smollm2-135m-instruct", "all-minilm-l6-v2"
 
 
@@ -58,7 +60,32 @@ async def test_more_chats_than_slots_and_embeddings_beside_them_all_end(served: 
         assert streamed_text(answer.events)
         assert answer.events[-1] == "[DONE]"
     assert [len(answer.json["data"]) for answer in answers[6:]] == [40] * 3
-    await until(lambda: all(served.serving.get("m").statistics()[name] == 0 for name in ("running", "kv_bytes")))
+    statistics = served.serving.get("m").statistics
+    await until(lambda: statistics()["running"] == 0)
+    # One prompt was read, and what its answers hold in common is kept for the next.
+    assert statistics()["prefix_hits_total"] >= 4
+    assert statistics()["kv_waste_ratio"] * statistics()["kv_budget_bytes"] == statistics()["kv_bytes"] > 0
+
+
+async def test_a_prompt_that_begins_like_another_ones_is_read_from_there_for_the_same_key_alone(served: Engine) -> None:
+    system = {"role": "system", "content": "You answer in one word. " * 20}
+    ask = {"model": "m", "temperature": 0, "max_tokens": 8}
+
+    async def answer(text: str, key: str) -> Answer:
+        messages = [system, {"role": "user", "content": text}]
+        return await served.send(CHAT_PATH, json.dumps({**ask, "messages": messages}).encode(), **{"headrace-key": key})
+
+    def cached(answer: Answer) -> int:
+        return answer.json["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    cold = await answer("What is the capital of France?", "a")
+    others = await answer("What is the capital of France?", "b")
+    other = await answer("Name a colour.", "a")
+    warm = await answer("What is the capital of France?", "a")
+    num_prompt = cold.json["usage"]["prompt_tokens"]
+    assert (cached(cold), cached(others)) == (0, 0)
+    assert 100 < cached(other) == cached(warm) < num_prompt
+    assert warm.text == others.text == cold.text
 
 
 async def test_a_seed_reproduces_a_text_and_kinds_are_told_apart(served: Engine) -> None:

@@ -335,6 +335,20 @@ def test_what_is_read_again_was_read_once_for_the_same_answer() -> None:
     assert (each.num_cached, each.num_reused) == (98, 0)
 
 
+def test_the_statistics_tell_waste_from_the_ends_of_pages() -> None:
+    box = Box(pages=20)
+    assert box.slots.statistics()["kv_fragmentation_ratio"] == 0.0
+    box.serve(PROMPT[:48])
+    other = sequence([*PROMPT[:40], *PROMPT[:16]])
+    box.place(other)
+    box.read(other, rejected=10)
+    numbers = box.slots.statistics()
+    assert (numbers["kv_budget_bytes"], numbers["kv_bytes"]) == (20 * PAGE, 5 * PAGE)
+    assert numbers["kv_waste_ratio"] == 1 / 20  # a page of what was taken back
+    assert numbers["kv_fragmentation_ratio"] == 1 - 56 / 80
+    assert (numbers["prefix_hits_total"], numbers["prefix_tokens_total"], numbers["prefixes"]) == (1, 40, 0)
+
+
 class Life(RuleBasedStateMachine):
     """Sequences come, are read, take drafts back, end and are forgotten in any order."""
 
