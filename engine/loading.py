@@ -5,6 +5,7 @@ Owns what a model is expected to take before it is loaded, and which failures ar
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from engine.model_folder import ModelError, ModelFolder
 from engine.residency import Need
 from engine.settings import ModelSettings
 
-_ALL_BYTES = 1 << 62  # what bounds the keys and values on a GPU is that they were allocated
+_ALL_BYTES = 1 << 62  # on a GPU keys and values are allocated whole, so nothing needs to bound them
 
 #: What a loaded model takes for each byte of its files: the runtime lays quantised weights out anew beside the mapped
 #: ones (SmolLM2-135M: 135 MB for 109 MB). What is only mapped the system can take back.
@@ -42,16 +43,15 @@ def open_entry(settings: ModelSettings, threads: int) -> Entry:
 
 
 def need(folder: ModelFolder, settings: ModelSettings) -> Need:
-    """What the model takes of the box's memory at least; on a GPU it takes the GPU's, all of it when it is loaded."""
-    if settings.provider != "cpu":
+    """What the model takes of the box's memory at least; one that runs on a GPU in any case takes none."""
+    if "cpu" not in settings.placement.tried:
         return Need(0)
     weights_bytes = int(folder.total_bytes() * _LOADED_PER_FILE_BYTE)
     facts = folder.manifest.chat
     if facts is None:
         return Need(weights_bytes)
     context = settings.context or facts.context
-    shape = KvShape(facts.layers, 1, facts.kv_heads, context, facts.head_dim)
-    return Need(weights_bytes, shape.committed_bytes(context))
+    return Need(weights_bytes, KvShape.of(facts, slots=1, context=context).committed_bytes(context))
 
 
 def load(settings: ModelSettings, kind: ModelKind, threads: int, kv_bytes: int) -> Model:
@@ -59,6 +59,8 @@ def load(settings: ModelSettings, kind: ModelKind, threads: int, kv_bytes: int) 
     EngineError."""
     folder = _read(settings)
     if settings.provider != "cpu":
+        settings = dataclasses.replace(settings, prefix_ttl_s=0)  # see engine.llm.device_kv
+    if "cpu" not in settings.placement.tried:
         kv_bytes = _ALL_BYTES
     try:
         if kind == "chat":

@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine import model_folder
+from engine.llm.device_kv import DeviceKvMemory
 from engine.llm.kv import KvMemory, KvShape, page_aligned_length
 from engine.manifest import ChatFacts
 from engine.model_folder import ModelError, ModelFolder
 from engine.providers import Placement
-from engine.session import CPU_ALONE, InferenceSession, IOBinding, open_session
+from engine.session import CPU_ALONE, InferenceSession, IOBinding, device_of, open_session
 
 MAX_BINDINGS = 64  # stretches of slots whose bindings are kept; about 100 KiB each
 
@@ -64,7 +65,16 @@ class _Binding:
 class Decoder:
     """A loaded model with `slots` independent sequences of up to `context` tokens each."""
 
-    def __init__(self, session: InferenceSession, facts: ChatFacts, *, slots: int, context: int) -> None:
+    def __init__(
+        self,
+        session: InferenceSession,
+        facts: ChatFacts,
+        *,
+        slots: int,
+        context: int,
+        device: tuple[str, int] | None = None,
+    ) -> None:
+        """device: where keys and values lie beside the graph, by name and number; None: in the box's own memory."""
         self.slots = slots
         self.context = context
         self.vocab_size = facts.vocab_size
@@ -72,7 +82,8 @@ class Decoder:
         self._session = session
         length = page_aligned_length(context + facts.max_chunk)  # a row's padding must fit behind its tokens too
         self._shape = KvShape(facts.layers, slots, facts.kv_heads, length, facts.head_dim)
-        self._memory = KvMemory(self._shape)
+        self._memory = KvMemory(self._shape) if device is None else DeviceKvMemory(self._shape, *device)
+        self._on_device = device is not None
         self._held_tokens = np.zeros(slots, np.int32)
         self._step = _StepArrays(slots, facts)
         self._bindings: dict[tuple[int, int], _Binding] = {}
@@ -94,6 +105,8 @@ class Decoder:
             self._memory.touch(row.slot, held)
         self._step.lay_out(rows, first, end, self._held_tokens)
         bound = self._bindings.get((first, end)) or self._bind_memory(first, end)
+        if self._on_device:
+            bound.sizes = ()  # the runtime took the step's arrays over to the device when they were bound
         self._step.bind(bound)
         self._session.run_with_iobinding(bound.binding)
         return self._step.results(rows)
@@ -170,11 +183,12 @@ class Decoder:
         binding = self._session.io_binding()
         shape = (end - first, self._shape.kv_heads, self._shape.length, self._shape.head_dim)
         offset = first * self._shape.slot_bytes
+        memory = self._memory
         for number in range(2 * self._shape.layers):
             name = f"{('key', 'value')[number % 2]}.{number // 2}"
-            address = self._memory.address + number * self._shape.array_bytes + offset
-            binding.bind_input(f"past_{name}", "cpu", 0, np.float32, shape, address)
-            binding.bind_output(f"present_{name}", "cpu", 0, np.float32, shape, address)
+            place = (memory.device, memory.device_id, np.float32, shape, memory.address_of(number) + offset)
+            binding.bind_input(f"past_{name}", *place)
+            binding.bind_output(f"present_{name}", *place)
         bound = self._bindings[first, end] = _Binding(binding)
         return bound
 
@@ -282,7 +296,7 @@ def load_decoder(
         raise ModelError(f"{folder.path}: a context of {context} passes the model's {facts.context}; set it lower")
     session = open_session(folder.file(model_folder.GRAPH), threads=threads, placement=placement)
     try:
-        return Decoder(session, facts, slots=slots, context=context or facts.context)
+        return Decoder(session, facts, slots=slots, context=context or facts.context, device=device_of(session))
     except OSError as error:
         what = f"{slots} slots of {context or facts.context} tokens"
         raise ModelError(f"{folder.path}: no address space for {what} ({error}); set fewer slots or less") from error

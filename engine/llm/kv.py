@@ -62,6 +62,9 @@ class KvShape:
 class KvMemory:
     """The mapping, its arrays, and how many tokens each slot has touched."""
 
+    device = "cpu"  # where it lies, as ONNX Runtime calls it
+    device_id = 0
+
     def __init__(self, shape: KvShape) -> None:
         """Reserve the address range. Raises OSError where the system counts reserved memory and has too little."""
         self._shape = shape
@@ -79,6 +82,10 @@ class KvMemory:
     def address(self) -> int:
         """Where the mapping begins; array `2·layer` holds a layer's keys, the next one its values."""
         return int(np.frombuffer(self._mapping, np.uint8, 1).ctypes.data)
+
+    def address_of(self, number: int) -> int:
+        """Where an array begins."""
+        return self.address + number * self._shape.array_bytes
 
     def touch(self, slot: int, tokens: int) -> None:
         """Count that the slot holds up to `tokens` tokens."""
