@@ -1,4 +1,4 @@
-"""Keys and values in arrays of the runtime's own, as on a GPU; here they lie on the CPU, which takes the same bindings."""
+"""Keys and values in arrays of the runtime's own, as on a GPU; here they lie on the CPU, bound in the same way."""
 
 from __future__ import annotations
 
