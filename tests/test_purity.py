@@ -29,6 +29,7 @@ PURE = [
     "engine/llm/detokenize.py",
     "engine/llm/draw.py",
     "engine/llm/forecast.py",
+    "engine/llm/fit.py",
     "engine/llm/kv.py",
     "engine/llm/ledger.py",
     "engine/llm/penalties.py",

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from appliance.commands.terminal import CommandError, JsonOption, note, os_error, print_json, progress_bars
+from proxy.units import parse_size
 
 ModelsOption = Annotated[
     Path | None,
@@ -77,6 +78,52 @@ def list_(directory: ModelsOption = None, as_json: JsonOption = False) -> None:
         print(f"{name}  not here; `headrace model pull {name}` gets it")
 
 
+@app.command()
+def fit(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A model of `headrace model list`, or a model folder.")],
+    memory: Annotated[
+        str | None, typer.Option("--memory", metavar="SIZE", help="Like 8GiB; otherwise what is free on this box.")
+    ] = None,
+    directory: ModelsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say how many texts of which length a chat model can work on at once, within an amount of memory.
+
+    Memory is taken as texts grow, so more slots than these may be configured: what does not fit waits its turn.
+    """
+    from engine import memory as box
+    from engine import model_folder
+    from engine.llm.fit import fits, longest_context
+    from engine.loading import need
+    from engine.model_folder import ModelError
+    from engine.settings import ModelSettings
+
+    path = Path(name) if (Path(name) / "model.yaml").exists() else _models_dir(directory) / name
+    try:
+        memory_bytes = box.available_bytes() if memory is None else parse_size(memory)
+        folder = model_folder.read(path)
+        facts = folder.chat
+    except (ModelError, MemoryError, ValueError) as error:
+        raise CommandError(str(error)) from None
+    weights_bytes = need(folder, ModelSettings(name=folder.name, path=str(path))).weights
+    kv_bytes = memory_bytes - weights_bytes
+    rows = list(fits(facts, kv_bytes))
+    longest = longest_context(facts, kv_bytes)
+    if as_json:
+        tables = [row._asdict() for row in rows]
+        sizes = {"memory_bytes": memory_bytes, "weights_bytes": weights_bytes, "longest_context": longest}
+        print_json({"name": folder.name, **sizes, "fits": tables})
+        return
+    print(f"{folder.name} in {_mib(memory_bytes)}: {_mib(weights_bytes)} for the model itself")
+    if not longest:
+        print(f"it does not fit: {_mib(rows[-1].slot_bytes - kv_bytes)} more for one text of {rows[-1].context} tokens")
+        return
+    for row in rows:
+        print(f"{row.slots:5}  slots full with {row.context} tokens, {_mib(row.slot_bytes)} each")
+    if longest < facts.context:
+        print(f"the longest context that fits is {longest} tokens; the model was trained for {facts.context}")
+
+
 def _make(make: Callable[[Path, Callable[[str, int, int], None]], Any], directory: Path | None, as_json: bool) -> None:
     from engine.model_folder import ModelError
 
@@ -94,6 +141,10 @@ def _make(make: Callable[[Path, Callable[[str, int, int], None]], Any], director
     else:
         entry = f"{folder.name}: {{path: {folder.path}}}"
         note(f"{folder.name} is ready; serve it with `models: {{{entry}}}`")
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):,.0f} MiB"
 
 
 def _models_dir(given: Path | None) -> Path:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from engine import model_folder
 from engine.llm.device_kv import DeviceKvMemory
-from engine.llm.kv import KvMemory, KvShape, page_aligned_length
+from engine.llm.kv import KvMemory, KvShape
 from engine.manifest import ChatFacts
 from engine.model_folder import ModelError, ModelFolder
 from engine.providers import Placement
@@ -80,8 +80,7 @@ class Decoder:
         self.vocab_size = facts.vocab_size
         self.max_chunk = facts.max_chunk  # tokens that one row may bring into a run
         self._session = session
-        length = page_aligned_length(context + facts.max_chunk)  # a row's padding must fit behind its tokens too
-        self._shape = KvShape(facts.layers, slots, facts.kv_heads, length, facts.head_dim)
+        self._shape = KvShape.of(facts, slots=slots, context=context)
         self._memory = KvMemory(self._shape) if device is None else DeviceKvMemory(self._shape, *device)
         self._on_device = device is not None
         self._held_tokens = np.zeros(slots, np.int32)

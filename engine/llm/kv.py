@@ -5,10 +5,14 @@ when it is first written and takes it back on trim, so memory follows the tokens
 Huge pages are refused: one of them would cost 2 MiB for a sequence of four tokens. Knows nothing of ONNX Runtime.
 """
 
+from __future__ import annotations
+
 import mmap
 from dataclasses import dataclass
 
 import numpy as np
+
+from engine.manifest import ChatFacts
 
 FLOAT_BYTES = 4
 _MAP_NORESERVE = 0x4000  # Linux; the mmap module of Python 3.11 does not name it
@@ -29,6 +33,12 @@ class KvShape:
     kv_heads: int
     length: int
     head_dim: int
+
+    @classmethod
+    def of(cls, facts: ChatFacts, *, slots: int, context: int) -> KvShape:
+        """The memory that `slots` sequences of up to `context` tokens of this model need."""
+        length = page_aligned_length(context + facts.max_chunk)  # a row's padding must fit behind its tokens too
+        return cls(facts.layers, slots, facts.kv_heads, length, facts.head_dim)
 
     @property
     def token_bytes(self) -> int:

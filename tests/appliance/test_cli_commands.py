@@ -149,6 +149,35 @@ def test_model_list(place: ConfigFiles, capsys: Capture) -> None:
     assert "`headrace model pull small` gets it" in capsys.readouterr().out
 
 
+def test_model_fit(place: ConfigFiles, capsys: Capture) -> None:
+    sizes = {"layers": 4, "hidden": 1, "heads": 1, "kv_heads": 2, "head_dim": 64, "vocab_size": 9, "top_k": 1}
+    facts = {**sizes, "context": 1024, "max_chunk": 512, "eos_ids": [0]}
+    place.model_folder("chat", chat=facts)
+    fit = ["model", "fit", "chat", "--dir", str(place.root), "--memory"]
+    assert run([*fit, "9MiB"]) == exit_codes.OK
+    assert capsys.readouterr().out.splitlines() == [
+        "chat in 9 MiB: 0 MiB for the model itself",
+        "    2  slots full with 1024 tokens, 4 MiB each",
+        "    4  slots full with 512 tokens, 2 MiB each",
+    ]
+    assert run([*fit, "3MiB"]) == exit_codes.OK
+    assert "the longest context that fits is 768 tokens; the model was trained for 1024\n" in capsys.readouterr().out
+    assert run([*fit, "4KiB"]) == exit_codes.OK
+    assert "it does not fit: 2 MiB more for one text of 512 tokens\n" in capsys.readouterr().out
+    assert run(["model", "fit", str(place.root / "chat"), "--memory", "9MiB", "--json"]) == exit_codes.OK
+    fitting = json.loads(capsys.readouterr().out)
+    assert (fitting["name"], fitting["longest_context"]) == ("chat", 1024)
+    assert fitting["fits"][0] == {"context": 1024, "slot_bytes": 4 << 20, "slots": 2}
+
+
+def test_model_fit_of_what_is_no_chat_model_or_no_size(place: ConfigFiles, capsys: Capture) -> None:
+    place.model_folder("chat")
+    assert run(["model", "fit", "absent", "--dir", str(place.root)]) == exit_codes.FAILED
+    assert "is this a model folder? `headrace model pull` makes one" in capsys.readouterr().err
+    assert run(["model", "fit", "chat", "--dir", str(place.root), "--memory", "8 gigs"]) == exit_codes.FAILED
+    assert "write a number with a unit" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["status", "reload"])
 def test_where_no_headrace_runs(place: ConfigFiles, capsys: Capture, command: str) -> None:
     file = place.file("headrace.yaml", LISTENER + "runtime_dir: run\n")
