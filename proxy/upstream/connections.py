@@ -27,6 +27,7 @@ from proxy.upstream.waiting import Bounds, ConnectFailed, Given, ServerFull, Wai
 __all__ = ["Address", "Bounds", "ConnectFailed", "Server", "ServerFull", "parse_address"]
 
 _SHUTDOWN_S = 2.0
+_REPLACED_S = 0.1  # how often one that is being replaced is asked whether it is back
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ def parse_address(server: str, server_name: str | None) -> tuple[Address, bool]:
 
 class Server:
     """One server of an upstream. ``state`` is what the pool chooses by. resolver: of a name; None: ``address`` needs
-    none."""
+    none. comes_back: when it ends another takes its place, so who connects meanwhile waits, as long as connecting may
+    take."""
 
     def __init__(
         self,
@@ -69,6 +71,7 @@ class Server:
         bounds: Bounds | None = None,
         resolver: Resolver | None = None,
         metrics: ServerMetrics | None = None,
+        comes_back: bool = False,
     ) -> None:
         self.address = address
         self.state = state
@@ -86,6 +89,7 @@ class Server:
         self._num_places = 0  # taken: by connections, and by those who are about to make one
         self._waiting = Waiting(self._bounds, self._hand_on)
         self._closed = False
+        self._comes_back = comes_back
         self.reason = ""  # why its last check was a bad one
 
     @property
@@ -181,7 +185,13 @@ class Server:
                             return await self.dial_address(address, timeout_s, on_lost)
                     except OSError:
                         continue
-                return await self.dial_address(last, timeout_s, on_lost)
+                while True:
+                    try:
+                        return await self.dial_address(last, timeout_s, on_lost)
+                    except (ConnectionRefusedError, FileNotFoundError):
+                        if not self._comes_back:
+                            raise
+                    await asyncio.sleep(_REPLACED_S)
         except Unresolved as error:
             raise ConnectFailed(str(error)) from None
         except TimeoutError:

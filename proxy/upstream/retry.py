@@ -3,8 +3,9 @@
 The rules: never after the first byte of the answer went to the client (the caller sees to that: nothing is asked here
 then). Idempotent methods (RFC 9110 §9.2.2), or any method when no byte of the request was sent. Retries are held to a
 share of the requests (the budget), with a floor of 3 so that a quiet upstream may be retried at all; without a budget,
-retries multiply the load on what is failing. Backoff is drawn from the whole interval, so that clients that failed
-together do not come back together.
+retries multiply the load on what is failing. The local engine has no budget: all that it carried fails in the moment in
+which it ends, and its successor has nothing else to do. Backoff is drawn from the whole interval, so that clients that
+failed together do not come back together.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ BUDGET_WINDOW_S: Final = 10.0
 NUM_BUCKETS: Final = 10
 BACKOFF_S: Final = 0.025
 MAX_BACKOFF_S: Final = 0.25
+ENGINE_GONE_S: Final = 0.1  # a process that ends closes its connections first and its listener a moment later
 
 
 class Failure(Enum):
@@ -88,7 +90,7 @@ def decide(
     attempt: the one that failed, from 1; one whose retry was free is not counted. sent: some byte of the request may
     have reached the server. replayable: the body can be sent again (there is none, none was taken from the client yet,
     or a copy is held). draw: in [0, 1). idempotent: says so for a method that by itself is not (inference on the local
-    engine).
+    engine), and that no budget is needed.
 
     A kept-alive connection that was closed under the request says nothing about the server: its first retry is at once
     and outside the budget.
@@ -99,7 +101,12 @@ def decide(
         return None
     if failure is Failure.STALE and attempt == 1:
         return 0.0
-    if attempt >= config.attempts or not budget.allows(config.budget, now):
+    if attempt >= config.attempts:
+        return None
+    backoff_s = draw * min(MAX_BACKOFF_S, BACKOFF_S * 2.0 ** (attempt - 1))
+    if idempotent:
+        return ENGINE_GONE_S + backoff_s
+    if not budget.allows(config.budget, now):
         return None
     budget.spend(now)
-    return draw * min(MAX_BACKOFF_S, BACKOFF_S * 2.0 ** (attempt - 1))
+    return backoff_s

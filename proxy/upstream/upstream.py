@@ -100,6 +100,7 @@ def build_engine(socket_path: str, defaults: Defaults, env: ServerEnv, breaker: 
             max_idle=100,
             keep_alive_s=30.0,
             metrics=env.metrics_of(ENGINE, ENGINE),
+            comes_back=True,
         ),
     )
     patience_s = max(defaults.timeouts.first_byte, ENGINE_FIRST_BYTE_S)

@@ -25,6 +25,15 @@ LONG_STREAM = json.dumps(
     }
 ).encode()
 
+WHOLE = json.dumps(
+    {
+        "model": CHAT,
+        "messages": [{"role": "user", "content": "Tell me a story about a mill by the river."}],
+        "max_tokens": 60,
+        "ignore_eos": True,
+    }
+).encode()
+
 TWO_WORKERS = """
 workers: 2
 listeners:
@@ -73,6 +82,17 @@ def test_a_killed_engine_ends_streams_with_an_error_and_comes_back(start: Start)
     assert refused
     assert all(status == 503 and int(retry_after) >= 1 for status, retry_after in refused)
     assert appliance.children("proxy") == proxies
+    assert appliance.children("engine") != [engine]
+
+
+def test_requests_that_have_sent_nothing_outlive_a_killed_engine(start: Start) -> None:
+    appliance = start()
+    [engine] = appliance.children("engine")
+    with ThreadPoolExecutor(NUM_STREAMS) as clients:
+        answers = [clients.submit(appliance.post, "/v1/chat/completions", WHOLE) for _ in range(NUM_STREAMS)]
+        wait_for(lambda: f'headrace_engine_requests{{model="{CHAT}"}} 8.0' in appliance.metrics(), "eight to be inside")
+        os.kill(engine, signal.SIGKILL)
+        assert [answer.result().status for answer in answers] == [200] * NUM_STREAMS
     assert appliance.children("engine") != [engine]
 
 
