@@ -39,6 +39,7 @@ PURE = [
     "engine/llm/sampling.py",
     "engine/llm/scheduler.py",
     "engine/llm/sequence.py",
+    "engine/llm/slot_memory.py",
     "engine/llm/slots.py",
     "engine/llm/standing.py",
     "engine/llm/waiting.py",

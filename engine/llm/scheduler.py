@@ -44,8 +44,8 @@ class Plan(NamedTuple):
 class Scheduler:
     """Those who have a slot, those who wait for one, and the plan of each step.
 
-    max_chunk: tokens of one sequence in a step. What it decides about the slots is among ``slots.take_commands()``, to
-    be carried out before the next run.
+    max_chunk: tokens of one sequence in a step. What it decides about the slots is among ``slots.memory``, to be
+    carried out before the next run.
     """
 
     def __init__(self, slots: Slots, cost: StepCost, *, max_chunk: int) -> None:

@@ -1,7 +1,7 @@
 """Which slot a sequence gets, what idle slots still hold, and what all of them take of the memory.
 
-Pure: ``now`` is an argument, and what is to be done with the memory is a list of commands for the decoder, to be
-carried out in order before its next run. A slot is
+Pure: ``now`` is an argument, and what is decided about the memory becomes commands (``engine.llm.slot_memory``). A slot
+is
 
     empty     nothing in it, no memory
     running   a sequence's, of whose tokens the decoder has read some or all
@@ -17,31 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from engine.llm.kv import KvShape
 from engine.llm.prefixes import LEFT_TO_READ, MIN_TOKENS, Match, Prefixes
 from engine.llm.sequence import Sequence
+from engine.llm.slot_memory import SlotMemory
 
 GROWTH_TOKENS = 32  # beyond what they are now all sequences must have room for when one more gets a slot
 KEEP_BELOW = 0.85  # of the budget: when more is committed, nothing more is kept
 COMPACT_ABOVE = 0.35  # of the budget: committed, but used by no running sequence
 EVICT_ABOVE = 0.60
-
-
-class Copy(NamedTuple):
-    """The first ``tokens`` tokens of one slot are wanted in another, too."""
-
-    source: int
-    target: int
-    tokens: int
-
-
-class Trim(NamedTuple):
-    """What a slot holds beyond its first ``tokens`` tokens is not wanted any more."""
-
-    slot: int
-    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +54,12 @@ class Slots:
         self.num_copies = 0
         self.num_compactions = 0
         self.num_evictions = 0
-        self._shape = shape
+        self.memory = SlotMemory(shape)
+        self.num_slots = shape.slots
         self._keep_s = keep_s
         self._prefixes = Prefixes(by_key=by_key)
-        self._commands: list[Copy | Trim] = []
         self._empty = set(range(shape.slots))
-        self._touched = [0] * shape.slots  # tokens that memory is committed for
         self._unread: dict[int, bool] = {}  # running slots of whose sequence nothing was read; whether it is its first
-
-    @property
-    def num_slots(self) -> int:
-        """How many sequences run at once."""
-        return self._shape.slots
-
-    def take_commands(self) -> list[Copy | Trim]:
-        """What is to be done with the memory, in order; each is said once."""
-        commands, self._commands = self._commands, []
-        return commands
 
     def fits(self, sequence: Sequence) -> bool:
         """Whether ``place`` would give it a slot."""
@@ -105,7 +79,7 @@ class Slots:
         else:
             self._empty.remove(slot)
             self._copy(match, slot, now)
-        self._trim(slot, match.num_tokens)
+        self.memory.trim(slot, match.num_tokens)
         sequence.slot, sequence.num_cached = slot, match.num_tokens
         self.running[slot] = sequence
         self._prefixes.put(slot, sequence)
@@ -127,8 +101,8 @@ class Slots:
         most = len(sequence.tokens) - LEFT_TO_READ
         if any(self._prefixes.common(sequence, other, most) >= held + MIN_TOKENS for other in ahead):
             return False
-        more_bytes = self._bytes(match.num_tokens) - self._bytes(self._touched[slot])
-        fits = self.committed_bytes + more_bytes <= self.budget_bytes
+        more_bytes = self.memory.bytes_of(slot, match.num_tokens) - self.memory.bytes_of(slot)
+        fits = self.memory.committed_bytes + more_bytes <= self.budget_bytes
         if fits and match.num_tokens >= sequence.num_cached + MIN_TOKENS:
             before = sequence.num_cached
             self._copy(match, slot, now)
@@ -139,7 +113,7 @@ class Slots:
     def grew(self, sequence: Sequence, num_written: int) -> None:
         """The decoder has written so many tokens in its slot, those included that were taken back."""
         slot = _slot_of(sequence)
-        self._touched[slot] = max(self._touched[slot], num_written)
+        self.memory.grew(slot, num_written)
         self._unread.pop(slot, None)
 
     def shortage(self, shares: Iterable[tuple[Sequence, int]]) -> int:
@@ -148,7 +122,7 @@ class Slots:
         Idle slots give up what they hold for it. 0: the step may be run.
         """
         growth = {_slot_of(sequence): sequence.num_cached + num_tokens for sequence, num_tokens in shares}
-        needed_bytes = sum(self._bytes(max(self._touched[slot], growth.get(slot, 0))) for slot in self.running)
+        needed_bytes = sum(self.memory.bytes_of(slot, growth.get(slot, 0)) for slot in self.running)
         while self.idle and needed_bytes + self._idle_bytes() > self.budget_bytes:
             self._evict(next(iter(self.idle)))
         return max(0, needed_bytes - self.budget_bytes)
@@ -159,21 +133,21 @@ class Slots:
         del self.running[slot]
         self._unread.pop(slot, None)
         self._prefixes.discard(slot)
-        room = self.committed_bytes <= KEEP_BELOW * self.budget_bytes
+        room = self.memory.committed_bytes <= KEEP_BELOW * self.budget_bytes
         if keep and room and self._keep_s and sequence.num_cached >= MIN_TOKENS:
-            self._trim(slot, sequence.num_cached)
+            self.memory.trim(slot, sequence.num_cached)
             kept = Kept(sequence.key, sequence.tokens, sequence.num_cached, now + self._keep_s)
             self.idle[slot] = kept
             self._prefixes.put(slot, kept)
         else:
-            self._trim(slot, 0)
+            self.memory.trim(slot, 0)
             self._empty.add(slot)
         sequence.slot, sequence.num_cached = None, 0
 
     def resize(self, budget_bytes: int) -> None:
         """Change the budget; idle slots give up at once what is beyond it, running sequences by the next shortage."""
         self.budget_bytes = budget_bytes
-        while self.idle and self.committed_bytes > budget_bytes:
+        while self.idle and self.memory.committed_bytes > budget_bytes:
             self._evict(next(iter(self.idle)))
 
     def tidy(self, now: float) -> None:
@@ -189,29 +163,21 @@ class Slots:
         return next((kept.until for kept in self.idle.values()), None)
 
     @property
-    def committed_bytes(self) -> int:
-        """Memory taken from the box, once the commands are carried out."""
-        return sum(map(self._bytes, self._touched))
-
-    @property
     def unused_bytes(self) -> int:
-        """The part of it that no running sequence's tokens lie in: waste, unless what is kept comes to use."""
-        return self.committed_bytes - sum(self._bytes(each.num_cached) for each in tuple(self.running.values()))
-
-    @property
-    def filled_bytes(self) -> int:
-        """The part of it that tokens fill; the rest are ends of pages and what was written and taken back."""
-        held = (*tuple(self.running.values()), *tuple(self.idle.values()))
-        return sum(self._shape.filled_bytes(each.num_cached) for each in held)
+        """Memory in which no running sequence's tokens lie: waste, unless what is kept comes to use."""
+        used_bytes = sum(self.memory.bytes_for(each.num_cached) for each in tuple(self.running.values()))
+        return self.memory.committed_bytes - used_bytes
 
     def statistics(self) -> dict[str, float]:
         """Numbers for ``engine.model.Model.statistics``. Any thread: they may be a moment old."""
-        committed_bytes = self.committed_bytes
+        committed_bytes = self.memory.committed_bytes
+        held = (*tuple(self.running.values()), *tuple(self.idle.values()))
+        filled_bytes = self.memory.filled_bytes(sum(each.num_cached for each in held))
         return {
             "kv_budget_bytes": self.budget_bytes,
             "kv_bytes": committed_bytes,
             "kv_waste_ratio": self.unused_bytes / self.budget_bytes,
-            "kv_fragmentation_ratio": 1 - self.filled_bytes / committed_bytes if committed_bytes else 0.0,
+            "kv_fragmentation_ratio": 1 - filled_bytes / committed_bytes if committed_bytes else 0.0,
             "kv_compactions_total": self.num_compactions,
             "kv_evictions_total": self.num_evictions,
             "prefixes": len(self.idle),
@@ -220,16 +186,13 @@ class Slots:
             "prefix_tokens_total": self.num_reused_tokens,
         }
 
-    def _bytes(self, tokens: int) -> int:
-        return self._shape.committed_bytes(tokens)
-
     def _foreseen_bytes(self, newcomer: Sequence) -> int:
         """What running sequences and a new one take once they are read and have grown by a while."""
         everyone = [*self.running.values(), newcomer]
-        return sum(self._bytes(min(len(each.tokens) + GROWTH_TOKENS, each.most_tokens)) for each in everyone)
+        return sum(self.memory.bytes_for(min(len(each.tokens) + GROWTH_TOKENS, each.most_tokens)) for each in everyone)
 
     def _idle_bytes(self) -> int:
-        return sum(self._bytes(self._touched[slot]) for slot in self.idle)
+        return sum(map(self.memory.bytes_of, self.idle))
 
     def _best_match(self, sequence: Sequence) -> Match:
         """The longest beginning of it that a slot holds, rather in an idle slot than in a running one."""
@@ -246,7 +209,7 @@ class Slots:
         in_place = kept is not None and 2 * match.num_tokens >= kept.num_cached
         others = [slot for slot in self.idle if slot != match.slot]
         while True:
-            own_bytes = self._bytes(self._touched[match.slot]) if in_place else 0
+            own_bytes = self.memory.bytes_of(match.slot) if in_place else 0
             fits = needed_bytes + self._idle_bytes() - own_bytes <= self.budget_bytes
             if fits and (in_place or self._empty):
                 return match.slot if in_place else min(self._empty)  # a run covers all slots up to the highest
@@ -258,8 +221,7 @@ class Slots:
     def _copy(self, match: Match, target: int, now: float) -> None:
         if not match.num_tokens:
             return
-        self._commands.append(Copy(match.slot, target, match.num_tokens))
-        self._touched[target] = match.num_tokens
+        self.memory.copy(match.slot, target, match.num_tokens)
         self.num_copies += 1
         if kept := self.idle.pop(match.slot, None):
             self.idle[match.slot] = replace(kept, until=now + self._keep_s)  # to the end: used just now
@@ -271,15 +233,10 @@ class Slots:
         if self._unread[_slot_of(sequence)]:
             sequence.num_reused = sequence.num_cached
 
-    def _trim(self, slot: int, tokens: int) -> None:
-        if self._touched[slot] > tokens:
-            self._commands.append(Trim(slot, tokens))
-            self._touched[slot] = tokens
-
     def _empty_idle(self, slot: int) -> None:
         del self.idle[slot]
         self._prefixes.discard(slot)
-        self._trim(slot, 0)
+        self.memory.trim(slot, 0)
         self._empty.add(slot)
 
     def _evict(self, slot: int) -> None:
@@ -292,13 +249,12 @@ class Slots:
 
     def _compact(self) -> None:
         """Keep a text once where two slots hold it, and no memory that was written and taken back."""
-        before = len(self._commands)
-        for slot, sequence in self.running.items():
-            self._trim(slot, sequence.num_cached)
+        cut = [self.memory.trim(slot, sequence.num_cached) for slot, sequence in self.running.items()]
         for slot, kept in list(self.idle.items()):
             if any(match.num_tokens == kept.num_cached for match in self._prefixes.matches(kept, kept.num_cached)):
                 self._empty_idle(slot)
-        self.num_compactions += len(self._commands) > before
+                cut.append(True)
+        self.num_compactions += any(cut)
 
 
 def _slot_of(sequence: Sequence) -> int:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from engine.llm.cost import SMALLEST_CHUNK
 from engine.llm.scheduler import PARKED_GRACE_S
 from engine.llm.sequence import Sequence
-from engine.llm.slots import Trim
+from engine.llm.slot_memory import Trim
 from engine.llm.waiting import PATIENCE_S, STRETCH
 from tests.engine.llm.sequences import TOKEN_S, run, scheduler, sequence, step
 
@@ -130,7 +130,7 @@ def test_slow_readers_do_not_keep_their_slots_while_others_wait() -> None:
     plan = queue.plan(1.0, 2.0)
     assert [each for each, _ in plan.shares] == [new]
     assert (slower.slot, slow.slot, new.slot) == (None, 0, 1)
-    assert queue.slots.take_commands() == [Trim(1, 0)]
+    assert queue.slots.memory.take_commands() == [Trim(1, 0)]
     run(queue, plan)
     assert not queue.waiting.next()
     slower.parked_at = None
@@ -218,7 +218,7 @@ def test_a_deadline_that_passes_ends_a_sequence_wherever_it_stands() -> None:
         (waiting, "the deadline passed before the first token; allow more time or ask for a shorter answer")
     ]
     plan = queue.plan(1.0, 5.0)
-    assert queue.slots.take_commands() == [Trim(0, 0)]
+    assert queue.slots.memory.take_commands() == [Trim(0, 0)]
     assert [(each, error.message) for each, error in plan.late] == [
         (running, "the deadline passed after 1 tokens; allow more time or ask for a shorter answer")
     ]
@@ -264,7 +264,7 @@ class Life(RuleBasedStateMachine):
     def cancel(self, data: st.DataObject) -> None:
         gone = data.draw(st.sampled_from(self.alive))
         self.queue.remove(gone, self.now)
-        self.queue.slots.take_commands()
+        self.queue.slots.memory.take_commands()
         self.alive.remove(gone)
 
     @precondition(lambda self: self.alive)
@@ -277,7 +277,7 @@ class Life(RuleBasedStateMachine):
         ready = self.queue.ready(self.now)
         before = {each: len(each.tokens) for each in self.alive}
         plan = self.queue.plan(allowance_s, self.now)
-        if plan.shares or plan.late or self.queue.slots.take_commands():
+        if plan.shares or plan.late or self.queue.slots.memory.take_commands():
             assert ready
         else:
             assert not self.queue.ready(self.now)  # or the device would turn without end
@@ -292,8 +292,8 @@ class Life(RuleBasedStateMachine):
         assert sum(count for _, count in pieces) <= max(SMALLEST_CHUNK, allowance_s / TOKEN_S)
         assert all(count > 1 or each.num_prompt_tokens == 1 for each, count in pieces)
         run(self.queue, plan)
-        assert self.queue.slots.committed_bytes <= self.queue.slots.budget_bytes
-        self.queue.slots.take_commands()
+        assert self.queue.slots.memory.committed_bytes <= self.queue.slots.budget_bytes
+        self.queue.slots.memory.take_commands()
         self.now += took_s
         self.alive = [each for each in self.alive if each.slot is not None or each in self.queue.waiting]
 

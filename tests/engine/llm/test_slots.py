@@ -12,7 +12,8 @@ from engine.llm.kv import KvShape, page_aligned_length
 from engine.llm.prefixes import LEFT_TO_READ, MIN_TOKENS, common_length
 from engine.llm.sampler import Sampler, Sampling
 from engine.llm.sequence import Sequence
-from engine.llm.slots import EVICT_ABOVE, Copy, Slots, Trim
+from engine.llm.slot_memory import Copy, Trim
+from engine.llm.slots import EVICT_ABOVE, Slots
 
 SHAPE = KvShape(layers=1, slots=3, kv_heads=1, length=page_aligned_length(256), head_dim=64)  # 16 tokens to a page
 PAGE = SHAPE.committed_bytes(1)
@@ -39,15 +40,18 @@ class Box:
     def __init__(self, pages: int = 1000, *, by_key: bool = True, keep_s: float = KEEP_S) -> None:
         self.slots = Slots(SHAPE, pages * PAGE, keep_s=keep_s, by_key=by_key)
         self.memory: dict[int, list[int]] = {slot: [] for slot in range(SHAPE.slots)}
+        self.touched = dict.fromkeys(range(SHAPE.slots), 0)  # tokens written since the slot was cut last
 
     def obey(self) -> list[Copy | Trim]:
-        commands = self.slots.take_commands()
+        commands = self.slots.memory.take_commands()
         for command in commands:
             if isinstance(command, Copy):
                 self.memory[command.target] = self.memory[command.source][: command.tokens]
                 assert len(self.memory[command.target]) == command.tokens
+                self.touch(command.target)
             else:
                 del self.memory[command.slot][command.tokens :]
+                self.touched[command.slot] = min(self.touched[command.slot], command.tokens)
         return commands
 
     def place(self, new: Sequence, now: float = 0.0) -> bool:
@@ -62,12 +66,16 @@ class Box:
         assert self.memory[new.slot] == new.tokens[: new.num_cached]
         return True
 
+    def touch(self, slot: int) -> None:
+        self.touched[slot] = max(self.touched[slot], len(self.memory[slot]))
+
     def read(self, each: Sequence, num_tokens: int | None = None, rejected: int = 0) -> None:
         """The model reads more of it, and perhaps a draft that is taken back."""
         num_tokens = each.num_unread if num_tokens is None else min(num_tokens, each.num_unread)
         assert each.slot is not None
         memory = self.memory[each.slot]
         memory[each.num_cached :] = [*each.tokens[each.num_cached : each.num_cached + num_tokens], *[-1] * rejected]
+        self.touch(each.slot)
         self.slots.grew(each, len(memory))
         each.num_cached += num_tokens
 
@@ -177,7 +185,7 @@ def test_without_a_time_nothing_is_kept_and_neither_is_what_failed() -> None:
     box.place(failed)
     box.read(failed)
     box.end(failed, keep=False)
-    assert box.slots.committed_bytes == 0
+    assert box.slots.memory.committed_bytes == 0
     assert box.serve(PROMPT) == 0
 
 
@@ -203,7 +211,7 @@ def test_nothing_is_kept_while_the_memory_is_nearly_full() -> None:
     box.read(large)
     large.tokens.extend(range(50))
     box.read(large)
-    assert box.slots.committed_bytes == 13 * PAGE
+    assert box.slots.memory.committed_bytes == 13 * PAGE
     box.end(small)
     assert len(box.slots.idle) == 1
     tight = Box(pages=11)
@@ -215,7 +223,7 @@ def test_idle_slots_give_up_their_memory_for_one_that_runs() -> None:
     box = Box(pages=12)
     box.serve(list(range(1000, 1080)))
     box.serve(list(range(2000, 2064)))
-    assert box.slots.committed_bytes == 9 * PAGE
+    assert box.slots.memory.committed_bytes == 9 * PAGE
     box.place(sequence(list(range(88)), max_tokens=8))
     assert list(box.slots.idle) == [1]
     assert box.slots.num_evictions == 1
@@ -224,11 +232,11 @@ def test_idle_slots_give_up_their_memory_for_one_that_runs() -> None:
 def test_without_room_for_a_copy_beside_it_a_long_text_is_used_in_place() -> None:
     box = Box(pages=12)
     box.serve(list(range(150)))
-    assert box.slots.committed_bytes == 10 * PAGE
+    assert box.slots.memory.committed_bytes == 10 * PAGE
     other = sequence([*range(40), *[7] * 40])
     box.place(other)
     assert (other.slot, other.num_cached, box.slots.num_copies) == (0, 40, 0)
-    assert box.slots.committed_bytes == 3 * PAGE
+    assert box.slots.memory.committed_bytes == 3 * PAGE
 
 
 def test_a_sequence_waits_for_a_slot_and_for_memory_in_which_all_can_go_on() -> None:
@@ -432,11 +440,10 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def every_page_is_counted(self) -> None:
         slots = self.box.slots
-        committed = sum(SHAPE.committed_bytes(touched) for touched in slots._touched)
-        assert slots.committed_bytes == committed <= slots.budget_bytes
-        assert all(slots._touched[slot] >= len(held) for slot, held in self.box.memory.items())
-        assert 0 <= slots.unused_bytes <= committed
-        assert slots.filled_bytes <= committed
+        committed_bytes = sum(map(SHAPE.committed_bytes, self.box.touched.values()))
+        assert slots.memory.committed_bytes == committed_bytes <= slots.budget_bytes
+        assert 0 <= slots.unused_bytes <= committed_bytes
+        assert 0 <= slots.statistics()["kv_fragmentation_ratio"] <= 1
 
 
 Life.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
