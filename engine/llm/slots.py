@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from engine.llm.kv import KvShape
-from engine.llm.prefixes import LEFT_TO_READ, MIN_TOKENS, Match, Prefixes
+from engine.llm.prefixes import LEFT_TO_READ, MIN_TOKENS, Match, Prefixes, Text
 from engine.llm.sequence import Sequence
 from engine.llm.slot_memory import SlotMemory
 
@@ -171,7 +171,7 @@ class Slots:
     def statistics(self) -> dict[str, float]:
         """Numbers for ``engine.model.Model.statistics``. Any thread: they may be a moment old."""
         committed_bytes = self.memory.committed_bytes
-        held = (*tuple(self.running.values()), *tuple(self.idle.values()))
+        held: tuple[Text, ...] = (*tuple(self.running.values()), *tuple(self.idle.values()))
         filled_bytes = self.memory.filled_bytes(sum(each.num_cached for each in held))
         return {
             "kv_budget_bytes": self.budget_bytes,
