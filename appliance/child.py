@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import faulthandler
 import logging
 import mmap
@@ -45,6 +46,7 @@ async def play_proxy(link: Link, arguments: argparse.Namespace) -> int:
 
 async def play_engine(link: Link, arguments: argparse.Namespace) -> int:
     """The local engine."""
+    _offer_to_die_first()
     from appliance.engine_child import EngineChild
     from engine.worker import EngineWorker
 
@@ -74,6 +76,12 @@ def main(roles: dict[str, Role] = ROLES) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)  # a thread inside of native code must not hold up the exit
+
+
+def _offer_to_die_first() -> None:
+    """When the box runs out of memory the kernel shall end this process, which is replaced, and not the edge."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("500")
 
 
 async def _play(role: Role, arguments: argparse.Namespace) -> int:

@@ -33,6 +33,7 @@ def test_what_the_supervisor_relies_on() -> None:
     service = settings("headrace.service")
     assert service["Type"] == ["notify"]
     assert service["KillMode"] == ["mixed"]
+    assert service["OOMPolicy"] == ["continue"]
     assert service["RestartPreventExitStatus"] == ["78"]
     assert service["ExecReload"] == [f"{HEADRACE} reload --wait -c /etc/headrace/headrace.yaml"]
     assert int(service["TimeoutStopSec"][0]) > HeadraceConfig.model_fields["drain"].default

@@ -88,6 +88,7 @@ def test_a_killed_engine_ends_streams_with_an_error_and_comes_back(start: Start)
 def test_requests_that_have_sent_nothing_outlive_a_killed_engine(start: Start) -> None:
     appliance = start()
     [engine] = appliance.children("engine")
+    assert Path(f"/proc/{engine}/oom_score_adj").read_text() == "500\n"  # for want of memory it would be the one to go
     with ThreadPoolExecutor(NUM_STREAMS) as clients:
         answers = [clients.submit(appliance.post, "/v1/chat/completions", WHOLE) for _ in range(NUM_STREAMS)]
         wait_for(lambda: f'headrace_engine_requests{{model="{CHAT}"}} 8.0' in appliance.metrics(), "eight to be inside")
