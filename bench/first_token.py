@@ -1,27 +1,34 @@
 """The time to the first token on a busy engine.
 
-Owns keeping a number of other streams in their decode, and asking new questions one after another meanwhile.
+Owns keeping a number of other streams in their decode, and asking new prompts one after another meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from bench.questions import Questions
-from bench.sse_client import Server, chat
+from bench import prompts
+from bench.sse_client import Server, complete
 
 
-async def busy_ms(server: Server, questions: Questions, *, num_others: int, num_samples: int) -> list[float]:
-    """Milliseconds from asking to the first token, for each of ``num_samples`` questions."""
+async def busy_ms(server: Server, model: str, *, prompt_tokens: int, num_others: int, num_samples: int) -> list[float]:
+    """Milliseconds from asking to the first token, for each of ``num_samples`` prompts that are new to the server."""
+    generator = random.Random(1)
+
+    def ask(max_tokens: int) -> dict[str, Any]:
+        return prompts.body(model, prompts.fresh(generator, prompt_tokens), max_tokens)
+
     begun = [asyncio.Event() for _ in range(num_others)]
-    others = [asyncio.create_task(_keep_decoding(server, questions, event)) for event in begun]
+    others = [asyncio.create_task(_keep_decoding(server, ask, event)) for event in begun]
     await asyncio.gather(*(event.wait() for event in begun))
     samples = []
-    for number in range(num_samples):
+    for _ in range(num_samples):
         await asyncio.gather(*(event.wait() for event in begun))  # all others decode again
-        stream = await chat(server, questions.body(max_tokens=1, number=number))
+        stream = await complete(server, ask(1))
         samples.append(stream.first_token_s * 1000)
     for other in others:
         other.cancel()
@@ -29,10 +36,10 @@ async def busy_ms(server: Server, questions: Questions, *, num_others: int, num_
     return samples
 
 
-async def _keep_decoding(server: Server, questions: Questions, begun: asyncio.Event) -> None:
+async def _keep_decoding(server: Server, ask: Callable[[int], dict[str, Any]], begun: asyncio.Event) -> None:
     """One stream after the other; ``begun`` is set while one decodes."""
     while True:
-        await chat(server, questions.body(max_tokens=1000), begun=begun)
+        await complete(server, ask(800), begun=begun)
         begun.clear()
 
 

@@ -5,8 +5,10 @@ Owns reading it and fitting a line to it; knows nothing of what the process does
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import sqrt
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +29,26 @@ def settled_kib(pid: int, quiet_s: float) -> int:
         if abs((now := resident_kib(pid)) - kib) > kib / 200:
             since, kib = time.monotonic(), now
     return resident_kib(pid)
+
+
+@contextmanager
+def sampled(pid: int, every_s: float = 1.0) -> Iterator[list[tuple[float, float]]]:
+    """A list that grows meanwhile: [(minutes since now, KiB resident)]; the first few come ten times as fast."""
+    taken: list[tuple[float, float]] = []
+    over = threading.Event()
+    begun_at = time.monotonic()
+
+    def sample() -> None:
+        while not over.wait(every_s if len(taken) > 5 else every_s / 10):
+            taken.append(((time.monotonic() - begun_at) / 60, float(resident_kib(pid))))
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield taken
+    finally:
+        over.set()
+        thread.join()
 
 
 def memory_mib(pid: int) -> float:

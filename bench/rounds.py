@@ -19,6 +19,24 @@ def interleave(measures: Mapping[str, Callable[[], Figures]], num_rounds: int, *
     return [{label: name, **medians(figures)} for name, figures in rounds.items()]
 
 
+def tabulate(
+    measures: Mapping[str, Mapping[str, Callable[[], float]]], num_rounds: int, *, label: str = "peer"
+) -> list[Row]:
+    """One row per entry of ``measures`` with the median of each of its figures; in a round, a figure of all peers in
+    turn comes before the next figure. A figure that an entry does not have is None."""
+    names = list(dict.fromkeys(name for figures in measures.values() for name in figures))
+    taken: dict[tuple[str, str], list[float]] = {}
+    for _ in range(num_rounds):
+        for name in names:
+            for who, figures in measures.items():
+                if name in figures:
+                    taken.setdefault((who, name), []).append(figures[name]())
+    return [
+        {label: who, **{name: statistics.median(taken[who, name]) if (who, name) in taken else None for name in names}}
+        for who in measures
+    ]
+
+
 def medians(figures: list[Figures]) -> Figures:
     """The median of each figure; all entries have the first one's keys."""
     return {key: statistics.median(each[key] for each in figures) for key in figures[0]}

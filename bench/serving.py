@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,18 +34,23 @@ def model_folder(name: str) -> Path:
 
 
 @contextmanager
-def engine_alone(folder: Path) -> Iterator[tuple[Server, int]]:
+def engine_alone(
+    folder: Path, *flags: str, program: Sequence[str] = ("-P", "-m", "engine")
+) -> Iterator[tuple[Server, int]]:
     """``python -m engine`` with one model. Yields where to ask it, and its process."""
     with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
         path = f"{directory}/engine.sock"
-        command = [sys.executable, "-P", "-m", "engine", "--socket", path, "--model", f"{folder.name}={folder}"]
+        command = [sys.executable, *program, "--socket", path, "--model", f"{folder.name}={folder}", *flags]
         with unix_server(command, path=path) as process:
             yield Server(socket_path=path), process.pid
 
 
 @contextmanager
-def appliance(name: str) -> Iterator[tuple[Server, int]]:
-    """``headrace serve`` with one model behind TLS. Yields where to ask it, and the process of its engine."""
+def appliance(name: str, options: str = "") -> Iterator[tuple[Server, int]]:
+    """``headrace serve`` with one model behind TLS. Yields where to ask it, and the process of its engine.
+
+    options: more of the model's YAML table, as ``slots: 32``.
+    """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
         subprocess.run([*HEADRACE, "cert", "local", "--dir", directory], check=True, capture_output=True)
@@ -54,7 +59,7 @@ def appliance(name: str) -> Iterator[tuple[Server, int]]:
             f"admin: {{address: null}}\nruntime_dir: {directory}\nlog: {{access: off}}\n"
             f"listeners: [{{address: 127.0.0.1:{port}, tls: {{certificates: "
             f"[{{cert: {directory}/localhost.pem, key: {directory}/localhost.key}}]}}}}]\n"
-            f"models: {{{name}: {{path: {model_folder(name)}}}}}\nroutes: [{{to: engine}}]\n"
+            f"models: {{{name}: {{path: {model_folder(name)}, {options}}}}}\nroutes: [{{to: engine}}]\n"
         )
         with server([*HEADRACE, "serve", "-c", str(file)], port=port) as process:
             yield Server(port=port, ca=f"{directory}/ca.pem"), child_of(process.pid, "engine")

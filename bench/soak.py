@@ -12,7 +12,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 if __name__ == "__main__":  # run as a file, this directory stands first, and `import proxy` would find bench/proxy.py
@@ -21,7 +20,7 @@ if __name__ == "__main__":  # run as a file, this directory stands first, and `i
 import uvloop
 
 from bench import mixed_load, peers
-from bench.memory import fit, resident_kib
+from bench.memory import fit, sampled
 from bench.processes import HERE, cores, free_port, server
 from bench.report import Report, Row, arguments, versions
 from bench.tls import certificate
@@ -60,29 +59,6 @@ class Reloads:
             self.num_failed += done.returncode != 0
 
 
-class Samples:
-    """Notes the process's memory every second: [(minutes, KiB)]."""
-
-    def __init__(self, pid: int) -> None:
-        self.taken: list[tuple[float, float]] = []
-        self._pid = pid
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Samples:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        begun_at = time.monotonic()
-        while not self._over.wait(SAMPLE_S if len(self.taken) > 5 else SAMPLE_S / 10):
-            self.taken.append(((time.monotonic() - begun_at) / 60, float(resident_kib(self._pid))))
-
-
 def main() -> None:
     options = arguments(
         __doc__, lambda parser: parser.add_argument("--seconds", type=float, metavar="N", help="instead of ten minutes")
@@ -94,13 +70,13 @@ def main() -> None:
         certificate() as certificates,
         server(origin, port=origin_port, core=cores()[1]),
         peers.headrace([origin_port], cores()[0], peers.Setup(tls=certificates, plain_too=True)) as running,
-        Samples(running.pid) as samples,
+        sampled(running.pid, SAMPLE_S) as samples,
         Reloads(running, reload_s) as reloads,
     ):
         counts = uvloop.run(mixed_load.run(running, certificates, seconds))
 
     warm_min = min(seconds * WARMUP_SHARE, 120.0) / 60
-    warm = [(at, kib) for at, kib in samples.taken if at >= warm_min]
+    warm = [(at, kib) for at, kib in samples if at >= warm_min]
     line = fit(warm)
     last = fit(warm[len(warm) // 2 :]) if len(warm) >= 6 else line
     rows: list[Row] = [{"load": name, "ended": c.ended, "failed": c.failed} for name, c in counts.items()]

@@ -51,21 +51,33 @@ class Stream:
         """From asking to the first token."""
         return self.token_at[0] - self.asked_at
 
+    @property
+    def tokens_per_event(self) -> float:
+        """An event may carry several tokens: those of a character that only the last completes, or of a draft."""
+        if self.usage is None:
+            raise RuntimeError("a stream ended without its usage")
+        return self.usage["completion_tokens"] / len(self.token_at)
 
-async def chat(server: Server, body: dict[str, Any], *, begun: asyncio.Event | None = None) -> Stream:
-    """Streams one chat completion to its end; ``begun`` is set at its first token. Raises RuntimeError on a refusal."""
+    @property
+    def token_s(self) -> float:
+        """Mean time between two tokens after the first."""
+        return (self.token_at[-1] - self.token_at[0]) / max(1, len(self.token_at) - 1) / self.tokens_per_event
+
+
+async def complete(server: Server, body: dict[str, Any], *, begun: asyncio.Event | None = None) -> Stream:
+    """Streams one completion to its end; ``begun`` is set at its first token. Raises RuntimeError on a refusal."""
     reader, writer = await server.connect()
     try:
         stream = Stream(time.perf_counter())
         writer.write(
-            render_request("/v1/chat/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
+            render_request("/v1/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
         )
         async for event in _events(reader):
             arrived_at = time.perf_counter()
             stream.usage = event.get("usage") or stream.usage
             for choice in event["choices"]:
                 stream.finish_reason = choice["finish_reason"] or stream.finish_reason
-                if choice["delta"].get("content"):
+                if choice["text"]:
                     stream.token_at.append(arrived_at)
                     if begun is not None:
                         begun.set()
@@ -101,3 +113,25 @@ async def _events(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]
             data = event.removeprefix(b"data: ")
             if data.startswith(b"{"):
                 yield orjson.loads(data)
+
+
+async def device_figures(server: Server) -> tuple[float, float, float]:
+    """(runs of the device, seconds inside them, seconds outside of them while work waited), since the engine began."""
+    found = await _metrics(server)
+    return found["steps_total"], found["device_run_seconds_total"], found["device_host_seconds_total"]
+
+
+async def model_figures(server: Server) -> dict[str, float]:
+    """The numbers of an engine's only model, by name."""
+    return {name.partition("{")[0]: value for name, value in (await _metrics(server)).items() if "{model=" in name}
+
+
+async def _metrics(server: Server) -> dict[str, float]:
+    reader, writer = await server.connect()
+    try:
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        await read_head(reader)
+        lines = (line.split() for line in (await reader.read()).decode().splitlines())
+        return {words[0].removeprefix("headrace_engine_"): float(words[1]) for words in lines if len(words) == 2}
+    finally:
+        writer.close()

@@ -20,11 +20,21 @@ RATIOS = {
     "trim": {"first_byte_ms_untrimmed", "first_byte_ms_trimmed", "first_byte_trimmed_vs_untrimmed"},
     "slow": {"slow_probe_failures"},
     "soak": {"rss_slope_kib_per_min", "rss_slope_error_kib_per_min", "soak_failures"},
-    "llm": {"one_stream_vs_bare", "eight_streams_vs_bare", "eight_vs_one", "ttft_p99_ms_busy", "engine_memory_mib"},
+    "llm": {"host_gap_share", "one_stream_vs_bare", "eight_streams_vs_bare", "ttft_p99_ms_busy", "engine_memory_mib"},
+    "arrivals": {
+        "poisson_ttft_p99_ms",
+        "poisson_tpot_p99_ms",
+        "longest_gap_vs_step_and_max_stall",
+        "short_ttft_gain",
+        "prefix_ttft_gain",
+    },
+    "host_work": {"greedy_device_host_ms", "sampled_device_host_ms", "greedy_loop_ms", "idle_slots_cost"},
+    "loading": {"ready_s", "load_peak_vs_steady"},
+    "llm_soak": {"llm_rss_slope_kib_per_min", "left_inside", "llm_soak_failures"},
     "batching": {"batched_vs_bare", "batched_vs_one_client"},
 }
-#: These have tiny sizes, and need no model.
-SMOKE = [name for name in RATIOS if name not in ("llm", "batching")]
+MODEL = ("llm", "arrivals", "host_work", "loading", "llm_soak", "batching")
+EDGE = [name for name in RATIOS if name not in MODEL]
 
 
 def test_the_document_names_every_benchmark() -> None:
@@ -32,13 +42,14 @@ def test_the_document_names_every_benchmark() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in RATIOS if name not in SMOKE])
-def test_a_benchmark_prints_a_table_and_writes_its_document(name: str, models: Path, tmp_path: Path) -> None:
-    run(name, tmp_path, "--quick", "--rounds", "1", HEADRACE_MODELS=str(models))
+@pytest.mark.parametrize("name", MODEL)
+def test_a_benchmark_of_a_model_prints_a_table_and_writes_its_document(name: str, models: Path, tmp_path: Path) -> None:
+    flags = ("--quick", "--rounds", "1") if name == "batching" else ("--smoke",)
+    run(name, tmp_path, *flags, HEADRACE_MODELS=str(models), HEADRACE_PEERS=str(tmp_path))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SMOKE)
+@pytest.mark.parametrize("name", EDGE)
 def test_a_benchmark_of_the_edge_prints_a_table_and_writes_its_document(name: str, tmp_path: Path) -> None:
     run(name, tmp_path, "--smoke")
 
