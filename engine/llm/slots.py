@@ -59,6 +59,7 @@ class Slots:
         self._keep_s = keep_s
         self._prefixes = Prefixes(by_key=by_key)
         self._empty = set(range(shape.slots))
+        self._idle_bytes = 0  # counted along: a step must not take longer for slots that have no part in it
         self._unread: dict[int, bool] = {}  # running slots of whose sequence nothing was read; whether it is its first
 
     def fits(self, sequence: Sequence) -> bool:
@@ -75,7 +76,7 @@ class Slots:
         match = self._best_match(sequence)
         slot = self._make_room(sequence, match)
         if slot == match.slot:
-            del self.idle[slot]
+            self._take_idle(slot)
         else:
             self._empty.remove(slot)
             self._copy(match, slot, now)
@@ -123,7 +124,7 @@ class Slots:
         """
         growth = {_slot_of(sequence): sequence.num_cached + num_tokens for sequence, num_tokens in shares}
         needed_bytes = sum(self.memory.bytes_of(slot, growth.get(slot, 0)) for slot in self.running)
-        while self.idle and needed_bytes + self._idle_bytes() > self.budget_bytes:
+        while self.idle and needed_bytes + self._idle_bytes > self.budget_bytes:
             self._evict(next(iter(self.idle)))
         return max(0, needed_bytes - self.budget_bytes)
 
@@ -138,6 +139,7 @@ class Slots:
             self.memory.trim(slot, sequence.num_cached)
             kept = Kept(sequence.key, sequence.tokens, sequence.num_cached, now + self._keep_s)
             self.idle[slot] = kept
+            self._idle_bytes += self.memory.bytes_of(slot)
             self._prefixes.put(slot, kept)
         else:
             self.memory.trim(slot, 0)
@@ -191,9 +193,6 @@ class Slots:
         everyone = [*self.running.values(), newcomer]
         return sum(self.memory.bytes_for(min(len(each.tokens) + GROWTH_TOKENS, each.most_tokens)) for each in everyone)
 
-    def _idle_bytes(self) -> int:
-        return sum(map(self.memory.bytes_of, self.idle))
-
     def _best_match(self, sequence: Sequence) -> Match:
         """The longest beginning of it that a slot holds, rather in an idle slot than in a running one."""
         matches = self._prefixes.matches(sequence, len(sequence.tokens) - LEFT_TO_READ) if self._keep_s else ()
@@ -210,7 +209,7 @@ class Slots:
         others = [slot for slot in self.idle if slot != match.slot]
         while True:
             own_bytes = self.memory.bytes_of(match.slot) if in_place else 0
-            fits = needed_bytes + self._idle_bytes() - own_bytes <= self.budget_bytes
+            fits = needed_bytes + self._idle_bytes - own_bytes <= self.budget_bytes
             if fits and (in_place or self._empty):
                 return match.slot if in_place else min(self._empty)  # a run covers all slots up to the highest
             if others:
@@ -233,9 +232,13 @@ class Slots:
         if self._unread[_slot_of(sequence)]:
             sequence.num_reused = sequence.num_cached
 
-    def _empty_idle(self, slot: int) -> None:
+    def _take_idle(self, slot: int) -> None:
         del self.idle[slot]
+        self._idle_bytes -= self.memory.bytes_of(slot)
         self._prefixes.discard(slot)
+
+    def _empty_idle(self, slot: int) -> None:
+        self._take_idle(slot)
         self.memory.trim(slot, 0)
         self._empty.add(slot)
 

@@ -442,6 +442,7 @@ class Life(RuleBasedStateMachine):
         slots = self.box.slots
         committed_bytes = sum(map(SHAPE.committed_bytes, self.box.touched.values()))
         assert slots.memory.committed_bytes == committed_bytes <= slots.budget_bytes
+        assert slots._idle_bytes == sum(map(slots.memory.bytes_of, slots.idle))
         assert 0 <= slots.unused_bytes <= committed_bytes
         assert 0 <= slots.statistics()["kv_fragmentation_ratio"] <= 1
 
