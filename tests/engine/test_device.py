@@ -28,6 +28,7 @@ class CountingLane:
         self.run_s = 0.0
         self.queue: list[Job] = []
         self.dropped: list[Job] = []
+        self.num_tidied = 0
         self.opens_at: float | None = None
         self.do: Any = lambda job: "done"
         self.add_fails = False
@@ -50,7 +51,7 @@ class CountingLane:
         return False
 
     def tidy(self, now: float) -> None:
-        pass
+        self.num_tidied += 1
 
     def wake_at(self) -> float | None:
         return self.opens_at if self.queue else None
@@ -102,6 +103,14 @@ async def test_the_time_inside_runs_and_beside_them_is_counted() -> None:
         assert await device.ping(30)
         assert device.occupancy.run_s == 2000.0
         assert device.occupancy.host_s == 0.0  # never negative, even when a lane counts too much
+
+
+async def test_lanes_tidy_up_when_nothing_is_to_be_run() -> None:
+    lane = CountingLane()
+    async with running(lane) as device:
+        await until(lambda: lane.num_tidied == 1)
+        assert await ask(device, lane)[1] == "done"
+        await until(lambda: lane.num_tidied == 2)
 
 
 async def test_what_a_step_says_reaches_its_job() -> None:
