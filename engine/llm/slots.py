@@ -8,7 +8,7 @@ is
     idle      kept for a while after its sequence: the beginning of a text that may come again
 
 An idle slot is used again in place by a text that goes on from it; another text that begins like it gets a copy, which
-takes a hundredth of the time that reading takes. Whatever running sequences want, idle slots give up, the one that was
+takes a small part of the time that reading takes. Whatever running sequences want, idle slots give up, the one that was
 not used for longest first. A new sequence gets a slot while all that have one could go on for a while; when they grow
 further and the memory is short, ``shortage`` says so, and the scheduler sends one of them back to wait.
 """
@@ -201,11 +201,14 @@ class Slots:
     def _make_room(self, sequence: Sequence, match: Match) -> int:
         """The slot to take, the match's own or an empty one, when other idle slots have given up enough.
 
-        The match's own if half of what it holds is used again; the rest of it is lost then.
+        In the match's own slot the rest of what is kept there is lost. So it is taken if that is next to nothing, or,
+        where others would have to give up something for a copy, if it is no more than half.
         """
         needed_bytes = self._foreseen_bytes(sequence)
+        roomy = bool(self._empty) and needed_bytes + self._idle_bytes <= self.budget_bytes
         kept = self.idle.get(match.slot)
-        in_place = kept is not None and 2 * match.num_tokens >= kept.num_cached
+        lost_tokens = 0 if kept is None else kept.num_cached - match.num_tokens
+        in_place = kept is not None and lost_tokens < (MIN_TOKENS if roomy else match.num_tokens + 1)
         others = [slot for slot in self.idle if slot != match.slot]
         while True:
             own_bytes = self.memory.bytes_of(match.slot) if in_place else 0

@@ -139,8 +139,22 @@ def test_a_beginning_in_a_busy_slot_is_copied() -> None:
 def test_a_copy_spares_a_long_text_that_another_one_only_begins_like() -> None:
     box = Box()
     box.serve(PROMPT)
-    assert box.serve([*PROMPT[:40], 7, 7]) == 40
+    assert box.serve([*PROMPT[:60], 7, 7]) == 60
     assert box.serve([*PROMPT, 1, 1]) == 100
+
+
+def test_without_an_empty_slot_a_text_is_cut_by_one_that_uses_half_of_it_rather_than_another_given_up() -> None:
+    box = Box()
+    texts = [list(range(start, start + 60)) for start in (1000, 2000, 3000)]
+    running = [sequence(text) for text in texts]
+    for each in running:
+        box.place(each)
+        box.read(each)
+    for each in running:
+        box.end(each)
+    assert box.serve([*texts[2][:32], 7, 7]) == 32
+    assert [box.serve(text) for text in texts] == [58, 58, 32]
+    assert box.slots.num_evictions == 0
 
 
 def test_what_one_key_has_sent_speeds_up_no_other_unless_configured() -> None:
