@@ -37,10 +37,11 @@ def step_cost(slots: int) -> StepCost:
     return StepCost(slots, one_row_s=0.01, all_rows_s=0.04, token_s=TOKEN_S)
 
 
-def scheduler(slots: int = 2, max_chunk: int = 512, max_held: int = 10_000) -> Scheduler:
-    """max_held: tokens that the memory is for."""
+def scheduler(slots: int = 2, max_chunk: int = 512, max_held: int = 10_000, keep_s: float = 0.0) -> Scheduler:
+    """max_held: tokens that the memory is for. keep_s: see Slots."""
     shape = KvShape(1, slots, 1, page_aligned_length(10_000), head_dim=mmap.PAGESIZE // FLOAT_BYTES)
-    return Scheduler(Slots(shape, shape.committed_bytes(max_held)), step_cost(slots), max_chunk=max_chunk)
+    memory = Slots(shape, shape.committed_bytes(max_held), keep_s=keep_s)
+    return Scheduler(memory, step_cost(slots), max_chunk=max_chunk)
 
 
 def run(queue: Scheduler, plan: Plan) -> None:

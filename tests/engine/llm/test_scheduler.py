@@ -116,6 +116,18 @@ def test_a_parked_sequence_keeps_its_slot_and_is_passed_over() -> None:
     assert step(queue) == [(slow, 1)]
 
 
+def test_the_same_prompt_is_read_once_and_nobody_waits_for_one_that_is_parked() -> None:
+    queue = scheduler(keep_s=60.0)
+    first, second = sequence(num_prompt=100), sequence(num_prompt=100, arrived_at=0.1)
+    for each in (first, second):
+        queue.add(each)
+    assert step(queue, allowance_s=0.1) == [(first, 50)]
+    assert step(queue, allowance_s=0.08) == [(first, 40)]
+    first.parked_at = 0.0
+    assert step(queue, allowance_s=0.1) == [(second, 10)]  # it has a copy of what was read
+    assert (second.num_reused, second.num_output_tokens) == (90, 1)
+
+
 def test_slow_readers_do_not_keep_their_slots_while_others_wait() -> None:
     queue = scheduler(slots=2)
     slow, slower, new = sequence(), sequence(), sequence()
@@ -239,9 +251,11 @@ def test_removing_what_is_not_there_changes_nothing() -> None:
 class Life(RuleBasedStateMachine):
     """Sequences come, run, are parked and cancelled in any order, with little memory."""
 
+    keep_s = 0.0
+
     def __init__(self) -> None:
         super().__init__()
-        self.queue = scheduler(slots=3, max_held=MAX_HELD)
+        self.queue = scheduler(slots=3, max_held=MAX_HELD, keep_s=self.keep_s)
         self.alive: list[Sequence] = []
         self.now = 0.0
 
@@ -320,5 +334,13 @@ class Life(RuleBasedStateMachine):
         assert not self.queue.running
 
 
+class SharingLife(Life):
+    """All prompts begin alike: who waits for whom to be read, copies and is sent back gets on all the same."""
+
+    keep_s = 5.0
+
+
 Life.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+SharingLife.TestCase.settings = Life.TestCase.settings
 TestLife = Life.TestCase
+TestSharingLife = SharingLife.TestCase
