@@ -113,9 +113,7 @@ class Fleet:
         budget_bytes = self._budget()
         for entry in self.entries.values():
             if entry.need.total > budget_bytes:
-                raise EngineError(
-                    f"{_too_large(entry, budget_bytes)}; raise models.memory or free some", permanent=False
-                )
+                raise EngineError(_too_large(entry, budget_bytes), permanent=False)
             if to_unload(entry.need, budget_bytes, self._residents()) != []:
                 progress(f"{entry.name} does not fit beside the others and is loaded when it is asked for")
                 continue

@@ -59,9 +59,12 @@ class EngineWorker:
         except BaseException as error:
             await device.stop(_STOP_DEVICE_S)
             await fleet.close()
-            if isinstance(error, OSError):
-                path, why = settings.socket_path, error.strerror or error
-                raise EngineError(f"{path}: cannot listen there ({why})", permanent=False) from error
+            match error:
+                case OSError():
+                    path, why = settings.socket_path, error.strerror or error
+                    raise EngineError(f"{path}: cannot listen there ({why})", permanent=False) from error
+                case MemoryError():  # nobody says how much there is
+                    raise EngineError(str(error), permanent=True) from error
             raise
         gc.freeze()  # what was loaded at the start mostly stays: never search it for garbage again
         self._serving, self._server = serving, server

@@ -59,6 +59,18 @@ async def test_a_socket_that_cannot_be_bound_is_not_permanent(tmp_path: Path, de
     assert not caught.value.permanent
 
 
+async def test_a_box_that_does_not_say_how_much_memory_it_has_is_told(
+    tmp_path: Path, decoder: FakeDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody_says() -> int:
+        raise MemoryError("neither this nor that says how much memory there is")
+
+    monkeypatch.setattr(memory, "reachable_bytes", nobody_says)
+    with pytest.raises(EngineError, match="neither this nor that") as caught:
+        await EngineWorker(settings(tmp_path)).start(lambda what: None)
+    assert caught.value.permanent
+
+
 async def test_it_tells_its_progress_replaces_a_stale_socket_and_serves(tmp_path: Path, decoder: FakeDecoder) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "e.sock"))
