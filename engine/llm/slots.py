@@ -124,8 +124,7 @@ class Slots:
         """
         growth = {_slot_of(sequence): sequence.num_cached + num_tokens for sequence, num_tokens in shares}
         needed_bytes = sum(self.memory.bytes_of(slot, growth.get(slot, 0)) for slot in self.running)
-        while self.idle and needed_bytes + self._idle_bytes > self.budget_bytes:
-            self._evict(next(iter(self.idle)))
+        self._give_up(needed_bytes + self._idle_bytes - self.budget_bytes)
         return max(0, needed_bytes - self.budget_bytes)
 
     def give_back(self, sequence: Sequence, now: float, *, keep: bool) -> None:
@@ -149,16 +148,14 @@ class Slots:
     def resize(self, budget_bytes: int) -> None:
         """Change the budget; idle slots give up at once what is beyond it, running sequences by the next shortage."""
         self.budget_bytes = budget_bytes
-        while self.idle and self.memory.committed_bytes > budget_bytes:
-            self._evict(next(iter(self.idle)))
+        self._give_up(self.memory.committed_bytes - budget_bytes)
 
     def tidy(self, now: float) -> None:
         """Give back, while nothing runs, what is kept without need."""
         self._expire(now)
         if self.unused_bytes > COMPACT_ABOVE * self.budget_bytes:
             self._compact()
-        while self.idle and self.unused_bytes > EVICT_ABOVE * self.budget_bytes:
-            self._evict(next(iter(self.idle)))
+        self._give_up(self.unused_bytes - EVICT_ABOVE * self.budget_bytes)
 
     def tidy_at(self) -> float | None:
         """When the next idle slot has kept what it holds for long enough."""
@@ -244,6 +241,13 @@ class Slots:
         self._take_idle(slot)
         self.memory.trim(slot, 0)
         self._empty.add(slot)
+
+    def _give_up(self, num_bytes: float) -> None:
+        """Empty idle slots until that much is given back."""
+        while num_bytes > 0 and self.idle:
+            slot = next(iter(self.idle))
+            num_bytes -= self.memory.bytes_of(slot)
+            self._evict(slot)
 
     def _evict(self, slot: int) -> None:
         self.num_evictions += 1
