@@ -11,22 +11,22 @@ peers=${HEADRACE_PEERS:-$here/../.headrace/peers}
 mkdir -p "$peers/weights/gguf" "$peers/weights/openvino-gguf"
 cd "$peers"
 
-make() { # NAME PACKAGE...: an environment with these packages
+environment() { # NAME PACKAGE...: an environment with these packages
     name=$1
     shift
-    [ -x "$name/bin/python" ] && return
-    "${PYTHON:-python3}" -m venv "$name.new"
-    "$name.new/bin/pip" install --quiet "$@"
-    mv "$name.new" "$name"
+    [ -e "$name/complete" ] && return
+    "${PYTHON:-python3}" -m venv "$name"
+    "$name/bin/pip" install --quiet "$@"
+    touch "$name/complete"
 }
 
 export CMAKE_ARGS="-DGGML_NATIVE=ON"
-make llama-cpp llama-cpp-python==0.3.36 numpy
-make genai onnxruntime-genai==0.18.0 numpy
-make openvino openvino-genai==2026.4.1.0 numpy
+environment llama-cpp llama-cpp-python==0.3.36 numpy
+environment genai onnxruntime-genai==0.18.0 numpy
+environment openvino openvino-genai==2026.4.1.0 numpy
 # nncf and optimum write what OpenVINO reads
-make openvino-export optimum-intel nncf openvino==2026.4.1
-make torch "torch==2.13.0" transformers==5.24.0 gguf safetensors onnxruntime-genai==0.18.0 onnx-ir onnx
+environment openvino-export optimum-intel nncf openvino==2026.4.1
+environment torch "torch==2.13.0" transformers==5.24.0 gguf safetensors onnxruntime-genai==0.18.0 onnx-ir onnx
 
 for copy in gguf openvino-gguf; do
     [ -e "weights/$copy/model.gguf" ] || cp "$file" "weights/$copy/model.gguf"
