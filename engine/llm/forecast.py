@@ -42,8 +42,10 @@ class Forecast:
         """Until a sequence that waits has its first token. ahead: those that get a slot before it; allowance_s: what
         reading may add to a step that decodes."""
         decodes = [each for each in running if each.decoding]
-        reading = [each for each in running if not each.decoding and _comes_before(each, sequence)]
-        read_s = sum(self._read_s(each) for each in (*reading, *ahead, sequence))
+        others = [*(each for each in running if not each.decoding and _comes_before(each, sequence)), *ahead]
+        if self._read_s(sequence) <= allowance_s / 2:  # then only what is as short is read before it
+            others = [each for each in others if each.num_unread <= sequence.num_unread]
+        read_s = sum(map(self._read_s, others), self._read_s(sequence))
         if decodes:
             num_before = sum(each.num_cached for each in decodes)
             per_step_s = max(allowance_s, self._cost.read_s(SMALLEST_CHUNK))

@@ -13,6 +13,7 @@ a prompt those were the only ones that changed the logits after it (two best tok
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
+from operator import attrgetter
 from typing import NamedTuple
 
 from engine.errors import RequestError
@@ -153,7 +154,7 @@ class Scheduler:
         reading = [sequence for sequence in active if not sequence.decoding]
         least = SMALLEST_CHUNK  # whatever the allowance, so that somebody gets on
         ahead: list[Sequence] = []
-        for sequence in sorted(reading, key=self.waiting.rank):
+        for sequence in self._in_turn(reading, allowance_s):
             if not self.slots.join(sequence, ahead, now):
                 continue
             budget = max(least, self._cost.chunk_tokens(allowance_s, sequence.num_cached))
@@ -163,6 +164,17 @@ class Scheduler:
                 allowance_s = max(0.0, allowance_s - self._cost.read_s(num_tokens, sequence.num_cached))
                 least = 0
         return shares
+
+    def _in_turn(self, reading: list[Sequence], allowance_s: float) -> list[Sequence]:
+        """First the shortest that half of the allowance finishes, then the others whose turn it is: so neither a short
+        prompt waits until long ones that are due have been read, nor those for an end of short ones."""
+        quick, left_s = [], allowance_s / 2
+        for sequence in sorted(reading, key=attrgetter("num_unread")):
+            left_s -= self._cost.read_s(sequence.num_unread, sequence.num_cached)
+            if left_s < 0:
+                break
+            quick.append(sequence)
+        return quick + sorted((each for each in reading if each not in quick), key=self.waiting.rank)
 
     def _spare_memory(self, shares: list[Share], now: float) -> list[Share]:
         """The shares that the memory has room for: until it has, the one that is due last goes back to wait."""

@@ -152,11 +152,20 @@ def test_slow_readers_do_not_keep_their_slots_while_others_wait() -> None:
 
 def test_a_short_prompt_is_read_before_long_ones_that_came_just_before() -> None:
     queue = scheduler(slots=3)
-    long, short = sequence(num_prompt=400), sequence(num_prompt=5, arrived_at=1.0)
+    long, short = sequence(num_prompt=400), sequence(num_prompt=40, arrived_at=1.0)
     queue.add(long)
     step(queue, allowance_s=0.1)
     queue.add(short)
-    assert step(queue, allowance_s=0.1) == [(short, 5), (long, 45)]
+    assert step(queue, allowance_s=0.1) == [(short, 40), (long, 10)]
+
+
+def test_neither_short_prompts_nor_long_ones_that_are_due_wait_for_all_of_the_others() -> None:
+    queue = scheduler(slots=5)
+    long = sequence(num_prompt=400)
+    short = [sequence(num_prompt=10, arrived_at=60.0) for _ in range(4)]
+    for each in (long, *short):
+        queue.add(each)
+    assert step(queue, allowance_s=0.1) == [(short[0], 10), (short[1], 10), (long, 30)]
 
 
 @pytest.mark.parametrize("priority", [0, 1, 2])
