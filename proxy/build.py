@@ -7,8 +7,6 @@ through ``States``. Every problem is collected and told at once.
 
 from __future__ import annotations
 
-import os
-import random
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ from proxy.client_address import ClientAddress
 from proxy.config import Breaker as BreakerConfig
 from proxy.config import Listener, Materials
 from proxy.config_routes import ENGINE, ProxyConfig, cross_check, route_of
+from proxy.ids import HexDigits
 from proxy.metrics import RouteMetrics
 from proxy.policy import PolicyEnv, PolicySet, States, build_chain
 from proxy.route import Route, Router
@@ -29,7 +28,7 @@ from proxy.upstream.breakers import ENGINE_BREAKER, build_breaker
 from proxy.upstream.servers import ServerEnv
 from proxy.upstream.upstream import Upstream, build_engine, build_upstream
 
-_ids = random.Random(os.urandom(32))  # noqa: S311 - nothing depends on their not being guessed
+_ids = HexDigits()
 
 
 class BuildError(Exception):
@@ -67,10 +66,6 @@ class Snapshot:
     states: States
     sockets: dict[str, socket.socket] = field(default_factory=dict)
 
-    def metrics_of(self, route: Route | None) -> RouteMetrics:
-        """The numbers of a route, or of what no route took."""
-        return self.metrics[route.name] if route is not None else self.unrouted_metrics
-
 
 def build_snapshot(
     config: ProxyConfig,
@@ -103,11 +98,6 @@ def build_snapshot(
     )
 
 
-def draw_hex(num_bytes: int) -> str:
-    """Random hexadecimal digits for ids, two a byte: unique, not secret, and without a system call per request."""
-    return _ids.getrandbits(8 * num_bytes).to_bytes(num_bytes, "little").hex()
-
-
 class _Build:
     """One build under way; what cannot be used is noted in ``problems`` and left out."""
 
@@ -132,7 +122,7 @@ class _Build:
         """What the policies of a route are built with."""
         config = self._config
         return PolicyEnv(
-            route, config.limits, self._materials, self.states, self._cells, self._emit, draw_hex, self._shared
+            route, config.limits, self._materials, self.states, self._cells, self._emit, _ids.draw, self._shared
         )
 
     def upstreams(self) -> dict[str, Upstream]:

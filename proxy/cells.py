@@ -74,7 +74,9 @@ class Histogram:
 
     def observe(self, value: float) -> None:
         """Count one observation."""
-        self._cells[self._at + bisect_left(self._bounds, value)] += 1.0
+        # Most of what is observed is shorter than the first bound.
+        bounds = self._bounds
+        self._cells[self._at if value <= bounds[0] else self._at + bisect_left(bounds, value)] += 1.0
         self._cells[self._sum] += value
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from proxy.config import Table
+from proxy.config import Network, Table
 from proxy.headers import HOP_BY_HOP
 from proxy.units import Size
 
@@ -47,6 +47,11 @@ class Headers(Table):
 
 class RequestId(Table):
     accept: bool = True  # reuse the client's X-Request-Id and traceparent where they are well-formed
+
+
+class Access(Table):
+    allow: tuple[Network, ...] = ()  # empty: everybody who is not denied
+    deny: tuple[Network, ...] = ()  # wins over allow
 
 
 class AccessLog(Table):

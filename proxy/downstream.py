@@ -345,7 +345,7 @@ class ClientConnection(Client):
             if upgraded:  # behind a request for another protocol the parser reads nothing more
                 self._deaf = True
                 self._behind = behind
-            if watch.has_bad_line(data):
+            if watch.has_bad_line(data, parsed[0][0].method, parsed[0][0].path):
                 refusal = Refusal(Kind.BAD_REQUEST, "the request line is not METHOD, TARGET and HTTP version")
             else:
                 queue.extend(parsed)

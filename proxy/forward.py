@@ -307,10 +307,15 @@ def request_head(x: Exchange, upstream: Upstream, *, may_switch: bool = False) -
     """The head of the request as the upstream receives it; framing is made here. may_switch: it asks for WebSocket."""
     if upstream.authorization is not None:
         x.drop.add(b"authorization")
+    if upstream.is_local:
+        x.drop.add(b"headrace-key")
     parts = [f"{x.method} {request_target(x)} HTTP/1.1\r\n".encode("latin-1")]
     join_head(parts, upstream_request_headers(x))
     if upstream.authorization is not None:
         parts.append(b"Authorization: %b\r\n" % upstream.authorization)
+    if upstream.is_local and x.key_id is not None:
+        # The engine shares itself out between keys, so only the edge may say whose a request is.
+        parts.append(f"Headrace-Key: {x.key_id}\r\n".encode("latin-1"))
     if x.content_length is not None:
         parts.append(b"Content-Length: %d\r\n" % x.content_length)
     elif x.has_body:

@@ -35,31 +35,47 @@ log = logging.getLogger("headrace.proxy")
 _NO_FIELDS: CIMultiDict[str] = CIMultiDict()
 
 
-class Front:
-    """Serves the requests of one listener. snapshot: the one in use; a request keeps the one it began with."""
+class InUse:
+    """A worker's snapshot in use: what is put here is what the next requests go by."""
 
-    def __init__(self, plan: ListenerPlan, snapshot: Callable[[], Snapshot], relays: set[Relay]) -> None:
-        self.plan = plan
-        self._snapshot = snapshot
+    def __init__(self) -> None:
+        self.snapshot: Snapshot | None = None
+
+
+class Front:
+    """Serves the requests of one listener. A request keeps the snapshot that was in use when it began."""
+
+    def __init__(self, plan: ListenerPlan, in_use: InUse, relays: set[Relay]) -> None:
+        self._in_use = in_use
         self._relays = relays
+        self.use(plan)
+
+    def use(self, plan: ListenerPlan) -> None:
+        """Serve the next requests by this plan. What each of them asks of it is looked up once."""
+        self.plan = plan
+        self._max_headers_bytes: int = plan.config.limits.headers
+        self._clients = plan.clients
+        self._redirects = plan.redirect_port is not None
 
     def serve(self, client: ClientConnection, message: Any, body: RequestBody) -> Work | None:
         """Answer one message (aiohttp's RawRequestMessage, or a Refusal) and tell the client's connection when it is
         answered. What is returned must be awaited for that."""
         started_at = monotonic()
-        snapshot = self._snapshot()
+        snapshot = self._in_use.snapshot
+        assert snapshot is not None
         if isinstance(message, gate.Refusal):
             self._refuse(_blank(client, started_at), client, snapshot, message)
             return None
         version = message.version
+        router = snapshot.router
         try:
             facts = gate.check(
                 message.method,
                 message.path,
                 version,
                 message.raw_headers,
-                max_headers_bytes=self.plan.config.limits.headers,
-                encoded_slash=snapshot.router.encoded_slash,
+                max_headers_bytes=self._max_headers_bytes,
+                encoded_slash=router.encoded_slash,
             )
         except gate.Refused as refused:
             x = _blank(client, started_at)
@@ -84,25 +100,26 @@ class Front:
             started_at,
             wall(),
         )
-        x.client, x.trusted = self.plan.clients.resolve(client.peer, message.raw_headers)
+        x.client, x.trusted = self._clients.resolve(client.peer, message.raw_headers)
         x.sni = client.sni
-        x.route = route = snapshot.router.find(x)
+        x.route = route = router.find(x)
         # A connection whose change of protocol was declined takes no more requests: the parser has let go of it.
         sink = Sink(client, message.method, version, not message.should_close and not facts.upgrade)
         client.sink = sink
         unusual = (
             route is None
-            or self.plan.redirect_port is not None
+            or self._redirects
             or (x.sni is not None and x.sni != x.host)
-            or (snapshot.router.encoded_slash and not snapshot.router.is_plain(x, route))
+            or (router.encoded_slash and not router.is_plain(x, route))
         )
         if unusual and (reply := self._unserved(x, route, snapshot)) is not None:
             # A redirect asks no policies of the route: they are for those who come by https.
-            answer = _Answer(x, snapshot.unrouted, snapshot.metrics_of(route), sink, client)
+            metrics = snapshot.metrics[route.name] if route is not None else snapshot.unrouted_metrics
+            answer = _Answer(x, snapshot.unrouted, metrics, sink, client)
             answer.give(lambda _x: reply)
             return None
         assert route is not None
-        answer = _Answer(x, route.chain, snapshot.metrics_of(route), sink, client)
+        answer = _Answer(x, route.chain, snapshot.metrics[route.name], sink, client)
         if route.answer is not None:
             return answer.give_when(route.answer)
         if route.rewrite is not None:

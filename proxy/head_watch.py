@@ -17,6 +17,7 @@ from proxy.gate import Refusal
 #: Chunk frames and extensions may weigh this many times the payload, plus a constant: one-byte chunks weigh five.
 _CHUNK_OVERHEAD: Final = 8
 _CHUNK_OVERHEAD_BYTES: Final = 65536
+_SPACE: Final = 32
 _is_canonical: Final = re.compile(rb"[\r\n]*[^ \r\n]+ [^ \r\n]+ HTTP/[^ \r\n]{3}\r\n").match
 
 
@@ -49,14 +50,21 @@ class HeadWatch:
         """Bytes that are of no head, or behind one that waits: where the next begins is not known."""
         self._line_known = False
 
-    def has_bad_line(self, data: bytes) -> bool:
-        """Bytes that complete a head: whether its line is none.
+    def has_bad_line(self, data: bytes, method: str, target: str) -> bool:
+        """Bytes that complete a head: whether its line is none. method, target: as parsed.
 
         llhttp does not tell RTSP from HTTP, nor one space from two, so the line is looked at in the bytes that came.
         Where it is not known to stand, behind a body or in the midst of others, it is taken as parsed, and re-made like
         any.
         """
-        return bool(data) and self._line_known and not _is_canonical(self._first_line + data)
+        if not self._line_known or not data:
+            return False
+        if not self._first_line:  # all is here: the usual line needs no pattern
+            gap = len(method)
+            end = gap + 1 + len(target)
+            if data[gap + 1] > _SPACE and data[gap] == _SPACE and data[end : end + 11] == b" HTTP/1.1\r\n":
+                return False
+        return not _is_canonical(self._first_line + data)
 
     def head_is_over(self) -> None:
         """The head in progress is complete, or refused."""

@@ -12,9 +12,12 @@ takes it for a slash would resolve them.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 _PLAIN: Final = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+/?|/")
+#: Short paths come again and again: whether one is plain is remembered.
+_SHORT: Final = 128
 _AMBIGUOUS: Final = re.compile(r"%2f|%5c|%00", re.IGNORECASE)
 _NEVER: Final = re.compile(r"%5c|%00", re.IGNORECASE)
 _ESCAPED_SLASH: Final = re.compile(r"%2f", re.IGNORECASE)
@@ -31,13 +34,18 @@ class BadPath(ValueError):
 
 def normalise(path: str, *, encoded_slash: bool = False) -> tuple[str, str]:
     """(match, send) of a request target's path, without query. encoded_slash: let ``%2F`` pass. Raises BadPath."""
-    if _PLAIN.fullmatch(path):
+    if _is_plain(path) if len(path) <= _SHORT else _PLAIN.fullmatch(path):
         return path, path
     _check(path, _NEVER if encoded_slash else _AMBIGUOUS)
     if encoded_slash:
         _check_dots_beside_slashes(path)
     send = _without_dot_segments(path) if "." in path or "%2" in path else path
     return _SLASHES.sub("/", _ESCAPE.sub(_fold, send)), send
+
+
+@lru_cache(maxsize=4096)
+def _is_plain(path: str) -> bool:
+    return _PLAIN.fullmatch(path) is not None
 
 
 def _check(path: str, refused: re.Pattern[str]) -> None:

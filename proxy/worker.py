@@ -21,7 +21,7 @@ from proxy.config import Materials
 from proxy.config_routes import ENGINE, ProxyConfig
 from proxy.downstream import ClientConnection, require_c_parser
 from proxy.edge_server import EdgeServer
-from proxy.front import Front
+from proxy.front import Front, InUse
 from proxy.log_writer import LineWriter
 from proxy.metrics import WorkerMetrics
 from proxy.relay import Relay
@@ -76,7 +76,7 @@ class ProxyWorker:
         self._listening: dict[str, _Listening] = {}
         self._edges: set[EdgeServer] = set()  # those of replaced listeners too, while they have connections
         self._relays: set[Relay] = set()
-        self._snapshot: Snapshot | None = None
+        self._in_use = InUse()
         self._engine_down: str | None = None
         self._sweep_handle: asyncio.TimerHandle | None = None
         self._sweep_due = 0.0
@@ -101,7 +101,7 @@ class ProxyWorker:
 
     async def commit(self, snapshot: Snapshot) -> None:
         """Serve with a snapshot from now on; requests under way keep theirs. Starts and stops listeners."""
-        before, self._snapshot = self._snapshot, snapshot
+        before, self._in_use.snapshot = self._snapshot, snapshot
         if ENGINE in snapshot.upstreams:
             snapshot.upstreams[ENGINE].engine.down = self._engine_down
         snapshot.states.seal()
@@ -136,11 +136,11 @@ class ProxyWorker:
     async def _listen(self, address: str, plan: ListenerPlan) -> None:
         current = self._listening.get(address)
         if current is not None and current.front.plan.made_from == plan.made_from:
-            current.front.plan = plan
+            current.front.use(plan)
             if current.tls is not None and plan.tls is not None:
                 current.tls.show(plan.tls)
             return
-        front = Front(plan, self._current, self._relays)
+        front = Front(plan, self._in_use, self._relays)
         scheme = "https" if plan.tls is not None else "http"
         edge = EdgeServer(
             front.serve,
@@ -171,9 +171,9 @@ class ProxyWorker:
             current.server.close()
             self._let_go(current.edge)
 
-    def _current(self) -> Snapshot:
-        assert self._snapshot is not None
-        return self._snapshot
+    @property
+    def _snapshot(self) -> Snapshot | None:
+        return self._in_use.snapshot
 
     @staticmethod
     def _let_go(edge: EdgeServer) -> None:
@@ -265,7 +265,7 @@ class ProxyWorker:
             connection.check(now)
         for relay in tuple(self._relays):
             relay.check(now)
-        for server in _servers(self._current()):
+        for server in _servers(self._snapshot) if self._snapshot is not None else ():
             server.drop_old(now)
         watch(_breakers(self._snapshot), self._cells, now)
         serving = {listening.edge for listening in self._listening.values()}

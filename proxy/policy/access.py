@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from ipaddress import ip_address
 
+from proxy import config_policies
 from proxy.chain import Policy
-from proxy.config import Network, Table
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Reply
 from proxy.policy.env import PolicyEnv
@@ -15,9 +15,7 @@ NAME = "access"
 ALWAYS = False
 
 
-class Config(Table):
-    allow: tuple[Network, ...] = ()  # empty: everybody who is not denied
-    deny: tuple[Network, ...] = ()  # wins over allow
+Config = config_policies.Access
 
 
 def build(config: Config, env: PolicyEnv) -> Access:

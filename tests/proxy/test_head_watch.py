@@ -39,22 +39,29 @@ def test_a_head_begins_with_its_first_bytes_and_is_over_with_its_last() -> None:
 
 @pytest.mark.parametrize(
     ("line", "bad"),
-    [(LINE, False), (b"\r\n" + LINE, False), (b"GET  /a HTTP/1.1\r\n", True), (b"GET /a RTSP/1.0\r\n", True)],
+    [
+        (LINE, False),
+        (b"\r\n" + LINE, False),
+        (b"GET  /a HTTP/1.1\r\n", True),
+        (b"GET /a RTSP/1.0\r\n", True),
+        (b"GET /a HTTP/1.0\r\n", False),
+        (b"GET /a  HTTP/1.1\r\n", True),
+    ],
 )
 def test_a_request_line_is_judged_however_it_was_cut(line: bytes, bad: bool) -> None:
     for at in range(len(line)):
         watch = HeadWatch(LIMITS)
         if at:
             assert watch.part_of_head(line[:at], 1.0) is None
-        assert watch.has_bad_line(line[at:] + b"Host: x\r\n\r\n") is bad
+        assert watch.has_bad_line(line[at:] + b"Host: x\r\n\r\n", "GET", "/a") is bad
 
 
 def test_a_line_that_is_not_known_to_stand_there_is_taken_as_parsed() -> None:
     watch = HeadWatch(LIMITS)
     assert watch.behind_heads(LINE + b"Content-Length: 1\r\n\r\n", True, False, 1.0) is None
-    assert not watch.has_bad_line(b"x" + LINE)
+    assert not watch.has_bad_line(b"x" + LINE, "GET", "/a")
     watch.no_head()
-    assert not watch.has_bad_line(b"x" + LINE)
+    assert not watch.has_bad_line(b"x" + LINE, "GET", "/a")
 
 
 def test_what_stands_behind_a_head_is_part_of_the_next_unless_nothing_more_is_heard() -> None:

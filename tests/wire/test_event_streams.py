@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from proxy.keys import hash_key
 from tests.wire.event_streams import EVENTS, GET, HEAD, pinged, told
-from tests.wire.harness import OK, RawUpstream, Script, UpstreamSide, app, edge, raw_upstream
+from tests.wire.harness import OK, RawUpstream, Script, UpstreamSide, answering, app, edge, raw_upstream
 
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -165,6 +166,21 @@ async def test_a_post_to_the_engine_is_tried_again_with_its_body() -> None:
         assert upstream.received.count(b"\r\n\r\n{}") == 2
 
 
+async def test_the_engine_is_told_whose_a_request_is_and_never_by_the_client() -> None:
+    keys = f"keys: [{{id: laptop, hash: '{hash_key('key')}'}}]".encode()
+    forged = POST.replace(b"Host", b"Headrace-Key: other\r\nheadrace_key: other\r\nHost")
+    async with engine(answering(OK)) as (upstream, config):
+        async with edge(config) as running:
+            assert (await running.ask(forged)).status == 200
+        config["routes"][0]["policies"] = {"auth": {"keys": "k"}}
+        async with edge(config, materials={"k": keys}) as running:
+            keyed = forged.replace(b"Host", b"Authorization: Bearer key\r\nHost")
+            assert (await running.ask(keyed)).status == 200
+    nobody, laptop = (head.lower().replace(b"_", b"-") for head in upstream.heads)
+    assert b"headrace-key" not in nobody
+    assert laptop.count(b"headrace-key") == laptop.count(b"headrace-key: laptop\r\n") == 1
+
+
 async def test_an_engine_that_is_down_answers_at_once_and_is_forgiven() -> None:
     async def script(side: UpstreamSide) -> None:
         while await side.request() is not None:
@@ -186,7 +202,11 @@ async def test_an_engine_that_is_down_answers_at_once_and_is_forgiven() -> None:
 
 
 async def test_an_engine_without_a_socket_is_a_503() -> None:
-    config = {"routes": [{"to": "engine"}], "engine_socket": "/tmp/headrace-nobody-listens-here.sock"}
+    config = {
+        "routes": [{"to": "engine"}],
+        "engine_socket": "/tmp/headrace-nobody-listens-here.sock",
+        "defaults": {"timeouts": {"connect": "200ms"}},  # for so long it is waited for one that may be on its way
+    }
     async with edge(config) as running:
         answer = await running.ask(POST)
         assert answer.status == 503
