@@ -30,6 +30,7 @@ PURE = [
     "engine/llm/draw.py",
     "engine/llm/forecast.py",
     "engine/llm/fit.py",
+    "engine/llm/free_slots.py",
     "engine/llm/kv.py",
     "engine/llm/ledger.py",
     "engine/llm/penalties.py",

@@ -154,7 +154,7 @@ def test_without_an_empty_slot_a_text_is_cut_by_one_that_uses_half_of_it_rather_
         box.end(each)
     assert box.serve([*texts[2][:32], 7, 7]) == 32
     assert [box.serve(text) for text in texts] == [58, 58, 32]
-    assert box.slots.num_evictions == 0
+    assert box.slots.free.num_evictions == 0
 
 
 def test_what_one_key_has_sent_speeds_up_no_other_unless_configured() -> None:
@@ -227,10 +227,10 @@ def test_nothing_is_kept_while_the_memory_is_nearly_full() -> None:
     box.read(large)
     assert box.slots.memory.committed_bytes == 13 * PAGE
     box.end(small)
-    assert len(box.slots.idle) == 1
+    assert len(box.slots.free.kept) == 1
     tight = Box(pages=11)
     tight.serve(list(range(150)))
-    assert not tight.slots.idle
+    assert not tight.slots.free.kept
 
 
 def test_idle_slots_give_up_their_memory_for_one_that_runs() -> None:
@@ -239,8 +239,8 @@ def test_idle_slots_give_up_their_memory_for_one_that_runs() -> None:
     box.serve(list(range(2000, 2064)))
     assert box.slots.memory.committed_bytes == 9 * PAGE
     box.place(sequence(list(range(88)), max_tokens=8))
-    assert list(box.slots.idle) == [1]
-    assert box.slots.num_evictions == 1
+    assert list(box.slots.free.kept) == [1]
+    assert box.slots.free.num_evictions == 1
 
 
 def test_without_room_for_a_copy_beside_it_a_long_text_is_used_in_place() -> None:
@@ -271,9 +271,9 @@ def test_growth_takes_the_memory_of_idle_slots_and_says_what_is_missing() -> Non
     each = sequence(list(range(100)), max_tokens=28)
     box.place(each)
     assert box.slots.shortage([(each, 129)]) == 0
-    assert len(box.slots.idle) == 1
+    assert len(box.slots.free.kept) == 1
     assert box.slots.shortage([(each, 160)]) == 0
-    assert not box.slots.idle
+    assert not box.slots.free.kept
     assert box.slots.shortage([(each, 193)]) == PAGE
 
 
@@ -291,7 +291,7 @@ def test_idle_time_keeps_a_text_once_and_gives_back_what_was_taken_back() -> Non
     box.read(running, rejected=60)
     box.slots.tidy(0.0)
     assert box.obey() == [Trim(0, 20)]
-    assert (box.slots.num_compactions, box.slots.num_evictions) == (2, 0)
+    assert (box.slots.num_compactions, box.slots.free.num_evictions) == (2, 0)
 
 
 def test_above_the_limit_idle_time_evicts_what_was_not_used_for_longest() -> None:
@@ -300,8 +300,8 @@ def test_above_the_limit_idle_time_evicts_what_was_not_used_for_longest() -> Non
     box.serve(list(range(2000, 2048)))
     assert box.slots.unused_bytes == 7 * PAGE
     box.slots.tidy(0.0)
-    assert list(box.slots.idle) == [1]
-    assert box.slots.num_evictions == 1
+    assert list(box.slots.free.kept) == [1]
+    assert box.slots.free.num_evictions == 1
     assert box.slots.unused_bytes <= EVICT_ABOVE * box.slots.budget_bytes
 
 
@@ -401,7 +401,7 @@ class Life(RuleBasedStateMachine):
             rejected = min(rejected, each.most_tokens - len(each.tokens)) if each.num_unread <= num_tokens else 0
             written = min(num_tokens, each.num_unread) + rejected
             while missing := self.box.slots.shortage([(each, written)]):
-                assert not self.box.slots.idle
+                assert not self.box.slots.free.kept
                 assert missing > 0
                 self.send_back(next(other for other in self.running if other is not each))
             self.box.obey()
@@ -437,8 +437,8 @@ class Life(RuleBasedStateMachine):
         self.now += passed_s
         self.box.slots.tidy(self.now)
         self.box.obey()
-        assert all(kept.until > self.now for kept in self.box.slots.idle.values())
-        if self.box.slots.idle:
+        assert all(kept.until > self.now for kept in self.box.slots.free.kept.values())
+        if self.box.slots.free.kept:
             assert self.box.slots.unused_bytes <= EVICT_ABOVE * self.box.slots.budget_bytes
 
     @invariant()
@@ -446,8 +446,8 @@ class Life(RuleBasedStateMachine):
         slots = self.box.slots
         assert {each.slot for each in self.running} == set(slots.running)
         assert len(slots.running) == len(self.running)
-        assert sorted([*slots.running, *slots.idle, *slots._empty]) == list(range(SHAPE.slots))
-        for slot, held in [*slots.running.items(), *slots.idle.items()]:
+        assert sorted([*slots.running, *slots.free.kept, *slots.free.empty]) == list(range(SHAPE.slots))
+        for slot, held in [*slots.running.items(), *slots.free.kept.items()]:
             assert self.box.memory[slot][: held.num_cached] == held.tokens[: held.num_cached]
             assert len(self.box.memory[slot]) >= held.num_cached
 
@@ -456,7 +456,7 @@ class Life(RuleBasedStateMachine):
         slots = self.box.slots
         committed_bytes = sum(map(SHAPE.committed_bytes, self.box.touched.values()))
         assert slots.memory.committed_bytes == committed_bytes <= slots.budget_bytes
-        assert slots._idle_bytes == sum(map(slots.memory.bytes_of, slots.idle))
+        assert slots.free.kept_bytes == sum(map(slots.memory.bytes_of, slots.free.kept))
         assert 0 <= slots.unused_bytes <= committed_bytes
         assert 0 <= slots.statistics()["kv_fragmentation_ratio"] <= 1
 
