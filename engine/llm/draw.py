@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from engine.llm.row import Row
 from engine.llm.sampling import Sampling
 
+_BLOCK = 256  # tokens
+
 
 def draw(row: Row, sampling: Sampling, point: float) -> int:
     """The token at ``point`` in [0, 1). The temperature is not 0."""
@@ -86,24 +88,54 @@ def _invert(sums: NDArray[np.float64], total: float, most: int | None, top_p: fl
 
 def _among_all(row: Row, sampling: Sampling, point: float) -> int:
     """The token at ``point``, from the whole row: the candidates first, as they stand, then the others."""
-    weights = np.exp((row.vocabulary.astype(np.float64) - float(row.logits[0])) / sampling.temperature)
+    weights = np.exp((row.vocabulary - row.logits[0]) / np.float32(sampling.temperature))
     candidates = weights[row.ids]
     weights[row.ids] = 0.0
-    if sampling.top_k == 0 and sampling.top_p >= 1.0 and sampling.min_p <= 0.0:
-        rest = np.arange(len(weights))
-    else:
-        # A set of tokens each below (1 - top_p) / V of the mass sums up to less than what top_p cuts off.
-        total = float(candidates.sum() + weights.sum())
-        floor = (1.0 - sampling.top_p) / len(weights) * total if sampling.top_k == 0 else 0.0
+    if sampling.top_k or sampling.top_p < 1.0 or sampling.min_p:
+        return _among_best(row, candidates, weights, sampling, point)
+    return _among_rest(row, candidates, weights, point)
+
+
+def _among_rest(row: Row, candidates: NDArray[np.float32], weights: NDArray[np.float32], point: float) -> int:
+    """Nothing is cut off, so the others stand in the order of their ids; summed by blocks, for there are many."""
+    sums = np.cumsum(candidates, dtype=np.float64)
+    blocks = np.add.reduceat(weights, np.arange(0, len(weights), _BLOCK), dtype=np.float64)
+    ends = float(sums[-1]) + np.cumsum(blocks)
+    target = point * float(ends[-1])
+    if target < sums[-1]:
+        return int(row.ids[np.searchsorted(sums, target, side="right")])
+    block = min(int(np.searchsorted(ends, target, side="right")), len(blocks) - 1)
+    begin = block * _BLOCK
+    inside = np.cumsum(weights[begin : begin + _BLOCK], dtype=np.float64)
+    index = int(np.searchsorted(inside, target - float(ends[block] - blocks[block]), side="right"))
+    return begin + min(index, int(np.searchsorted(inside, inside[-1])))  # the last one that weighs anything
+
+
+def _among_best(
+    row: Row, candidates: NDArray[np.float32], weights: NDArray[np.float32], sampling: Sampling, point: float
+) -> int:
+    """Only the best are left: as many of the others are sorted as it takes to reach the last of them."""
+    mass = float(candidates.sum(dtype=np.float64))
+    total = mass + float(weights.sum(dtype=np.float64))
+    floor = float(candidates[-1])
+    while True:
+        floor = floor / 8 if floor > 1e-12 else 0.0
         rest = np.flatnonzero(weights > floor)
-        rest = rest[np.argsort(-weights[rest], kind="stable")]
+        if sampling.top_k:
+            reached = len(row.ids) + len(rest) >= sampling.top_k
+        else:
+            reached = (
+                sampling.top_p < 1.0 and mass + float(weights[rest].sum(dtype=np.float64)) >= sampling.top_p * total
+            )
+        if reached or floor < sampling.min_p or not floor:
+            break
+    rest = rest[np.argsort(-weights[rest], kind="stable")]
     ids = np.concatenate((row.ids, rest))
-    ordered = np.concatenate((candidates, weights[rest]))
+    ordered = np.concatenate((candidates, weights[rest])).astype(np.float64)
     sums = np.cumsum(ordered)
     if sampling.top_k:
         sums = sums[: sampling.top_k]
         total = float(sums[-1])
-    elif sampling.top_p >= 1.0:
-        total = float(sums[-1])
-    index = _invert(sums, total, _count_likely(ordered, sampling.min_p), sampling.top_p, point)
+    most = _count_likely(ordered, sampling.min_p) or len(ordered)
+    index = _invert(sums, total, most, sampling.top_p, point)
     return int(ids[len(sums) - 1 if index is None else index])

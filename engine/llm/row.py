@@ -35,32 +35,22 @@ class ChangedRow:
     """``row`` with the logits of ``ids`` [N], no id twice, replaced by ``logits`` [N]; -inf excludes a token."""
 
     def __init__(self, row: Row, ids: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
-        self._row, self._changed_ids, self._changed_logits = row, ids, logits
+        self.vocabulary = whole = row.vocabulary.copy()
+        whole[ids] = logits
         # A token that is not a candidate has at most the last one's logit: whoever has less now is none any more.
-        kept = ~np.isin(row.ids, ids, assume_unique=True)
-        raised = logits >= row.logits[-1]
-        chosen = np.concatenate((row.ids[kept], ids[raised]))
+        least = row.logits[-1]
+        chosen = np.union1d(row.ids, ids[logits >= least])
+        chosen = chosen[whole[chosen] >= least]
         total = _sum_exp(logits, row.logsumexp) - _sum_exp(row.vocabulary[ids], row.logsumexp) + 1.0
         if len(chosen) and total > _TRUSTED:
             self.logsumexp = row.logsumexp + math.log(total)
-            self._take(chosen, np.concatenate((row.logits[kept], logits[raised])))
         else:
-            whole = self.vocabulary
             best = float(whole.max())
             self.logsumexp = best + math.log(_sum_exp(whole, best))
-            chosen = np.argpartition(-whole, len(row.ids) - 1)[: len(row.ids)]
-            self._take(chosen, whole[chosen])
-
-    @property
-    def vocabulary(self) -> NDArray[np.float32]:
-        """A copy of all logits [V]."""
-        whole = self._row.vocabulary.copy()
-        whole[self._changed_ids] = self._changed_logits
-        return whole
-
-    def _take(self, ids: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
-        order = np.lexsort((ids, -logits))  # of equal ones the lowest id first, as the graph has them
-        self.ids, self.logits = ids[order], logits[order]
+            chosen = np.sort(np.argpartition(-whole, len(row.ids) - 1)[: len(row.ids)])
+        order = np.argsort(-whole[chosen], kind="stable")  # of equal ones the lowest id first, as the graph has them
+        self.ids = chosen[order]
+        self.logits = whole[self.ids]
 
 
 def _sum_exp(logits: NDArray[np.float32], base: float) -> float:
