@@ -21,8 +21,8 @@ from typing import IO
 
 from engine import model_folder
 from engine.fetch import Progress, Wheel, fetch
-from engine.importers.bert import import_bert, is_bert_folder
 from engine.importers.gguf import import_gguf
+from engine.importers.hugging_face import import_hugging_face
 from engine.model_folder import ModelError, ModelFolder
 
 _COPY_BYTES = 1 << 20
@@ -107,7 +107,7 @@ def pull(name: str, models_dir: Path, progress: Progress) -> ModelFolder:
 
 
 def import_model(path: Path, models_dir: Path, progress: Progress, name: str | None = None) -> ModelFolder:
-    """Make the model folder ``models_dir/name`` from a .gguf file or a Hugging Face directory of a BERT encoder.
+    """Make the model folder ``models_dir/name`` from a .gguf file or a Hugging Face directory.
 
     name: by default the file's or directory's own. Raises ModelError, also when a sound model of that name is there.
     """
@@ -122,8 +122,8 @@ def import_model(path: Path, models_dir: Path, progress: Progress, name: str | N
 
 
 def _importer(path: Path) -> Callable[..., ModelFolder]:
-    if path.is_dir() and is_bert_folder(path):
-        return import_bert
+    if (path / "config.json").is_file():
+        return import_hugging_face
     if path.is_file() and path.suffix == ".gguf":
         return import_gguf
     if not path.exists():

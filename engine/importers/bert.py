@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import orjson
-import yaml
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from engine import model_folder
 from engine.adapters.text import TextAdapter
 from engine.importers import bert_graph
+from engine.importers.hugging_face_files import read_json, read_license
 from engine.importers.safetensors import TensorFile
 from engine.importers.weights import WeightsFile
 from engine.manifest import EmbeddingFacts, Manifest, Source, TokenizerFacts, created_now
@@ -34,14 +33,7 @@ Progress = Callable[[str, int, int], None]  # what is being done, how much of it
 
 _WEIGHTS = "model.safetensors"
 _TOKENIZER = "tokenizer.json"
-_JSON_LIMIT_BYTES = 64 << 20
 _MOST_LAYERS = 1000
-_CARD_LIMIT_CHARACTERS = 1 << 20
-
-
-def is_bert_folder(path: Path) -> bool:
-    """Whether the directory looks like a Hugging Face model, of whatever architecture."""
-    return (path / "config.json").is_file()
 
 
 def import_bert(
@@ -56,7 +48,7 @@ def import_bert(
     ``name`` is what the manifest calls the model, by default the folder's own. Raises ModelError, and does so before
     any work when the model is not one that the graph computes exactly.
     """
-    config = _read_json(source / "config.json")
+    config = read_json(source / "config.json")
     try:
         shape = _read_shape(config)
         pad_id = _integer(config, "pad_token_id", default=0, least=0, most=shape.vocab_size - 1)
@@ -76,7 +68,7 @@ def import_bert(
         name=name or destination.name,
         kind="embedding",
         architecture="bert",
-        license=_read_license(source / "README.md"),
+        license=read_license(source / "README.md"),
         created=created_now(),
         source=origin,
         embedding=EmbeddingFacts(dimensions=shape.hidden, max_tokens=max_tokens, pad_id=pad_id),
@@ -132,10 +124,10 @@ def _check_modules(source: Path) -> None:
     path = source / "modules.json"
     if not path.is_file():
         return
-    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in _read_json(path, list)]
+    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in read_json(path, list)]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ModelError(f"{path}: only Transformer, Pooling and Normalize are supported, not {', '.join(kinds)}")
-    pooling = _read_json(source / "1_Pooling" / "config.json")
+    pooling = read_json(source / "1_Pooling" / "config.json")
     modes = [key for key, value in pooling.items() if key.startswith("pooling_mode_") and value is True]
     if modes != ["pooling_mode_mean_tokens"]:
         raise ModelError(f"{source / '1_Pooling' / 'config.json'}: only mean pooling is supported, not {modes}")
@@ -144,7 +136,7 @@ def _check_modules(source: Path) -> None:
 def _read_max_tokens(source: Path, positions: int) -> int:
     """How long a text the model was made for, special tokens included."""
     path = source / "sentence_bert_config.json"
-    declared = _read_json(path).get("max_seq_length") if path.is_file() else None
+    declared = read_json(path).get("max_seq_length") if path.is_file() else None
     return min(declared, positions) if type(declared) is int and declared > 2 else positions
 
 
@@ -162,18 +154,6 @@ def _read_tokenizer(path: Path, vocab_size: int) -> TokenizerFacts:
     return TokenizerFacts(kind="tokenizers", file=_TOKENIZER, special=special)
 
 
-def _read_license(path: Path) -> str | None:
-    """The license in the YAML header of a model card; None when there is no card, or none that says."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            card = file.read(_CARD_LIMIT_CHARACTERS)
-        header = yaml.safe_load(card.split("---\n", 2)[1]) if card.startswith("---\n") else None
-    except (OSError, yaml.YAMLError):
-        return None
-    found = header.get("license") if isinstance(header, dict) else None
-    return found if isinstance(found, str) else None
-
-
 def _named_as_encoder(path: Path, tensors: TensorFile, shape: bert_graph.BertShape) -> dict[str, NDArray[np.float32]]:
     """The tensors that the graph needs, under the names without the ``bert.`` that some files put before them."""
     plain = {re.sub(r"^bert\.", "", name): name for name in tensors}
@@ -184,17 +164,3 @@ def _named_as_encoder(path: Path, tensors: TensorFile, shape: bert_graph.BertSha
         if (found := tensors.tensors[plain[name]].shape) != expected:
             raise ModelError(f"{path}: {name} has shape {found}, config.json says {expected}; fetch both files again")
     return {name: tensors[plain[name]] for name in needed}
-
-
-def _read_json(path: Path, kind: type = dict) -> Any:
-    try:
-        if path.stat().st_size > _JSON_LIMIT_BYTES:
-            raise ModelError(f"{path}: is larger than {_JSON_LIMIT_BYTES >> 20} MiB; no configuration is")
-        document = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise ModelError(f"{path}: {error.strerror}; the directory must hold the whole model") from error
-    except orjson.JSONDecodeError as error:
-        raise ModelError(f"{path}: is not JSON ({error}); fetch the file again") from error
-    if not isinstance(document, kind):
-        raise ModelError(f"{path}: is not a JSON {'object' if kind is dict else 'array'}; fetch the file again")
-    return document

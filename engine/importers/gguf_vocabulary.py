@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from engine.importers.sentencepiece import sentencepiece_vocabulary
-from engine.importers.vocabulary import ENDS_OF_TURN, ModelVocabulary, ranks_of, tiktoken_vocabulary
+from engine.importers.vocabulary import (
+    ENDS_OF_TURN,
+    GPT_2,
+    GPT_2_AND_DIGITS,
+    ModelVocabulary,
+    ranks_of,
+    tiktoken_vocabulary,
+)
 from engine.manifest import TokenizerFacts
 from engine.model_folder import ModelError
 
@@ -17,9 +24,6 @@ T = TypeVar("T")
 UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # GGUF's token types that text must never produce; the last is shown
 
 # The splits of text before merging, one expression for each `tokenizer.ggml.pre` that is supported.
-# smollm first cuts out every digit and then splits what lies between, so white space before a digit belongs together.
-_SMOLLM = r"\p{N}|'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?=\p{N})|\s+(?!\S)|\s+"  # fmt: skip
-_GPT_2 = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA_BPE = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -30,8 +34,8 @@ _TEKKEN = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 PATTERNS = {
-    "smollm": _SMOLLM,
-    "gpt-2": _GPT_2,
+    "smollm": GPT_2_AND_DIGITS,
+    "gpt-2": GPT_2,
     "llama-bpe": _LLAMA_BPE,
     "qwen2": _LLAMA_BPE.replace(r"\p{N}{1,3}", r"\p{N}"),
     "tekken": _TEKKEN,

@@ -16,6 +16,11 @@ from engine.manifest import TokenizerFacts
 # Control tokens that end a turn or a text; many files name only one of those that their model was trained to say.
 ENDS_OF_TURN = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>")
 
+# GPT-2's split of text before merging, and the same where every digit is cut out first: then what lies between digits
+# is split, so white space before a digit belongs together.
+GPT_2 = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+GPT_2_AND_DIGITS = r"\p{N}|'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?=\p{N})|\s+(?!\S)|\s+"
+
 
 @dataclass(frozen=True, slots=True)
 class ModelVocabulary:

@@ -19,7 +19,13 @@ _SPACE = "▁"
 
 def load(file: Path, facts: TokenizerFacts, count: int) -> tuple[list[bytes], Callable[[str], list[int]]]:
     """The bytes of every id below `count`, and the encoder of ordinary text. Raises OSError and ValueError."""
-    document = orjson.loads(file.read_bytes())
+    return read(orjson.loads(file.read_bytes()), facts, count)
+
+
+def read(
+    document: Mapping[str, Any], facts: TokenizerFacts, count: int
+) -> tuple[list[bytes], Callable[[str], list[int]]]:
+    """The same of a tokenizer.json that is read already. Raises ValueError."""
     try:
         tokens = _tokens(document, set(facts.special.values()), count)
         tokenizer = Tokenizer.from_str(orjson.dumps(_without_control(document, facts.special)).decode())
