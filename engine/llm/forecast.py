@@ -43,9 +43,9 @@ class Forecast:
         reading may add to a step that decodes."""
         decodes = [each for each in running if each.decoding]
         others = [*(each for each in running if not each.decoding and _comes_before(each, sequence)), *ahead]
-        if self._read_s(sequence) <= allowance_s / 2:  # then only what is as short is read before it
-            others = [each for each in others if each.num_unread <= sequence.num_unread]
-        read_s = sum(map(self._read_s, others), self._read_s(sequence))
+        in_turn_s = sum(map(self._read_s, others), self._read_s(sequence))
+        shorter = (each for each in others if each.num_unread <= sequence.num_unread)
+        read_s = min(in_turn_s, 2 * sum(map(self._read_s, shorter), self._read_s(sequence)))  # in every second step
         if decodes:
             num_before = sum(each.num_cached for each in decodes)
             per_step_s = max(allowance_s, self._cost.read_s(SMALLEST_CHUNK))

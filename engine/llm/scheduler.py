@@ -1,10 +1,11 @@
 """Who runs next in the language model, and with how many tokens.
 
 Pure. Continuous batching with chunked prefill: each step first gives every begun answer its next token, then reads as
-much of the unread prompts as the allowance pays for, those first whose turn it is (``engine.llm.waiting``). A sequence
-has a slot or waits for one. It goes back to waiting, with all its tokens, when the memory is short (the one that is due
-last; the first one stays, so somebody always gets on) or when its reader is slow and others wait; what was in its slot
-is read again later. The queue is bounded outside, by the Admission that lets requests in.
+much of the unread prompts as the allowance pays for, in every second step those first whose turn it is
+(``engine.llm.waiting``), in the others the shortest. A sequence has a slot or waits for one. It goes back to waiting,
+with all its tokens, when the memory is short (the one that is due last; the first one stays, so somebody always gets
+on) or when its reader is slow and others wait; what was in its slot is read again later. The queue is bounded outside,
+by the Admission that lets requests in.
 
 A prompt is never cut so that one token stands alone: a single token meets other kernels, and measured on every cut of
 a prompt those were the only ones that changed the logits after it (two best tokens 0.10 nats apart became 0.005).
@@ -58,6 +59,7 @@ class Scheduler:
         self.waiting = Waiting(self._ledger)
         self.forecast = Forecast(slots.num_slots, cost)
         self._deadlines = Deadlines()
+        self._shortest_first = False
         self._cost = cost
         self._max_chunk = max_chunk
 
@@ -154,7 +156,7 @@ class Scheduler:
         reading = [sequence for sequence in active if not sequence.decoding]
         least = SMALLEST_CHUNK  # whatever the allowance, so that somebody gets on
         ahead: list[Sequence] = []
-        for sequence in self._in_turn(reading, allowance_s):
+        for sequence in self._in_turn(reading):
             if not self.slots.join(sequence, ahead, now):
                 continue
             budget = max(least, self._cost.chunk_tokens(allowance_s, sequence.num_cached))
@@ -165,16 +167,11 @@ class Scheduler:
                 least = 0
         return shares
 
-    def _in_turn(self, reading: list[Sequence], allowance_s: float) -> list[Sequence]:
-        """First the shortest that half of the allowance finishes, then the others whose turn it is: so neither a short
-        prompt waits until long ones that are due have been read, nor those for an end of short ones."""
-        quick, left_s = [], allowance_s / 2
-        for sequence in sorted(reading, key=attrgetter("num_unread")):
-            left_s -= self._cost.read_s(sequence.num_unread, sequence.num_cached)
-            if left_s < 0:
-                break
-            quick.append(sequence)
-        return quick + sorted((each for each in reading if each not in quick), key=self.waiting.rank)
+    def _in_turn(self, reading: list[Sequence]) -> list[Sequence]:
+        """Who is read before whom: in one step those whose turn it is, in the next the shortest. So neither do short
+        prompts wait until long ones that are due have been read, nor those for an end of short ones."""
+        self._shortest_first = not self._shortest_first and len(reading) > 1
+        return sorted(reading, key=attrgetter("num_unread") if self._shortest_first else self.waiting.rank)
 
     def _spare_memory(self, shares: list[Share], now: float) -> list[Share]:
         """The shares that the memory has room for: until it has, the one that is due last goes back to wait."""

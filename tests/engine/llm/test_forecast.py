@@ -35,20 +35,20 @@ def test_a_first_token_comes_after_the_reading_ahead_and_the_steps_that_decode_m
     queue.add(new)
     alone_s = queue.forecast.first_token_s(new, running=[], ahead=[], allowance_s=0.1)
     beside_s = queue.forecast.first_token_s(new, running=queue.running, ahead=[], allowance_s=0.1)
-    behind_s = queue.forecast.first_token_s(new, running=queue.running, ahead=[sequence(200)], allowance_s=0.1)
+    behind_s = queue.forecast.first_token_s(new, running=queue.running, ahead=[sequence(50)], allowance_s=0.1)
     assert alone_s == pytest.approx(100 * TOKEN_S)
     assert beside_s == pytest.approx(100 * TOKEN_S + 2 * 0.01)  # two chunks of 50 tokens, each with a step
-    assert behind_s == pytest.approx(300 * TOKEN_S + 6 * 0.01 + 1 * 100 * 0.01)  # and one must leave before
+    assert behind_s == pytest.approx(150 * TOKEN_S + 3 * 0.01 + 1 * 100 * 0.01)  # and one must leave before
 
 
 def test_a_short_prompt_does_not_wait_for_long_ones_that_are_being_read() -> None:
     queue = scheduler(slots=3)
     queue.add(sequence(1000))
     step(queue, allowance_s=0.1)
-    short, longer = sequence(10, arrived_at=60.0), sequence(100, arrived_at=60.0)
+    short, longer = sequence(10, arrived_at=60.0), sequence(990, arrived_at=60.0)
     for each in (short, longer):
         queue.add(each)
     waits_s = [
         queue.forecast.first_token_s(each, running=queue.running, ahead=[], allowance_s=0.1) for each in (short, longer)
     ]
-    assert waits_s == pytest.approx([10 * TOKEN_S, (950 + 100) * TOKEN_S])
+    assert waits_s == pytest.approx([2 * 10 * TOKEN_S, (950 + 990) * TOKEN_S])  # the shortest in every second step

@@ -162,10 +162,13 @@ def test_a_short_prompt_is_read_before_long_ones_that_came_just_before() -> None
 def test_neither_short_prompts_nor_long_ones_that_are_due_wait_for_all_of_the_others() -> None:
     queue = scheduler(slots=5)
     long = sequence(num_prompt=400)
-    short = [sequence(num_prompt=10, arrived_at=60.0) for _ in range(4)]
+    short = [sequence(num_prompt=30, arrived_at=60.0) for _ in range(4)]
     for each in (long, *short):
         queue.add(each)
-    assert step(queue, allowance_s=0.1) == [(short[0], 10), (short[1], 10), (long, 30)]
+    assert step(queue, allowance_s=0.1) == [(short[0], 30), (short[1], 20)]
+    assert step(queue, allowance_s=0.1) == [(short[0], 1), (long, 50)]
+    assert step(queue, allowance_s=0.1) == [(short[0], 1), (short[1], 10), (short[2], 30), (short[3], 10)]
+    assert [(each, num) for each, num in step(queue, allowance_s=0.1) if num > 1] == [(long, 50)]
 
 
 @pytest.mark.parametrize("priority", [0, 1, 2])

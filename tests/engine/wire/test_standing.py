@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from engine.errors import RequestError
 from engine.llm.standing import Standing
 from engine.wire.standing import read_standing
 from tests.engine.wire.chat_errors import assert_openai_error
-from tests.fakes_engine import FakeDecoder, chat_model, engine, until
+from tests.fakes_engine import FakeDecoder, chat_model, engine
 
 
 def test_without_headers_a_request_is_nobodys_normal_and_has_all_the_time() -> None:
@@ -75,18 +74,14 @@ async def test_an_answer_that_is_not_whole_at_its_deadline_ends_with_an_error(tm
     assert not decoder.held
 
 
-async def test_the_headers_reach_the_line_in_which_a_request_waits(tmp_path: Path) -> None:
-    decoder = FakeDecoder(slots=1)
-    model = chat_model(decoder)
-    headers = {"headrace-key": "team-a", "headrace-priority": "high"}
+async def test_the_headers_reach_all_sequences_of_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = chat_model(FakeDecoder())
+    made = []
+    make = model.sequence
+    monkeypatch.setattr(model, "sequence", lambda *arguments: made.append(make(*arguments)) or made[-1])
     async with engine(tmp_path, model) as served:
-        decoder.gate.clear()
-        asks = [asyncio.ensure_future(served.post())]
-        await until(decoder.entered.is_set)
-        asks += [asyncio.ensure_future(served.send(PATH, body(), **headers)) for _ in range(2)]
-        await until(lambda: model.admission.num_inside == 3)
-        decoder.before_run = lambda rows: waiting.extend(model.lane.scheduler.waiting)
-        waiting = []
-        decoder.gate.set()
-        assert [answer.text for answer in await asyncio.gather(*asks)] == ["hi"] * 3
-    assert {(each.key, each.priority) for each in waiting} == {("team-a", 0)}
+        headers = {"headrace-key": "team-a", "headrace-priority": "high"}
+        assert (await served.send(PATH, body(n=2), **headers)).text == "hi"
+        completed = await served.send("/v1/completions", json.dumps({"model": "m", "prompt": "hi"}).encode(), **headers)
+        assert completed.status == 200
+    assert [(each.key, each.priority) for each in made] == [("team-a", 0)] * 3
