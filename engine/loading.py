@@ -18,7 +18,9 @@ from engine.llm.chat import ChatModel
 from engine.llm.kv import KvShape
 from engine.model import Model, ModelKind
 from engine.model_folder import ModelError, ModelFolder
+from engine.providers import why_absent
 from engine.residency import Need
+from engine.session import installed_providers
 from engine.settings import ModelSettings
 
 _ALL_BYTES = 1 << 62  # on a GPU keys and values are allocated whole, so nothing needs to bound them
@@ -29,8 +31,11 @@ _LOADED_PER_FILE_BYTE = 1.25
 
 
 def open_entry(settings: ModelSettings, threads: int) -> Entry:
-    """Read the model's folder, without its weights. threads: of one run. Raises EngineError."""
+    """Read the model's folder, without its weights. threads: of one run. Raises EngineError, also when the model's
+    provider is not installed: it may be long until it is loaded."""
     folder = _read(settings)
+    if why := why_absent(settings.placement, installed_providers()):
+        raise EngineError(f"model {settings.name!r}: {why}", permanent=True)
     return Entry(
         settings.name,
         folder.manifest.kind,

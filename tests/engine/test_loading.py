@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import subprocess
 import sys
@@ -88,3 +89,11 @@ def test_what_cannot_be_loaded_is_told_as_what_it_is(models: Path, tmp_path: Pat
     with pytest.raises(EngineError, match=r"'m': .*is a model of kind embedding, not chat") as caught:
         load(ModelSettings(name="m", path=str(models / EMBEDDING)), "chat", 1, 1 << 30)
     assert caught.value.permanent
+
+
+def test_a_provider_that_is_not_installed_is_told_before_anything_is_loaded(models: Path) -> None:
+    settings = ModelSettings(name="m", path=str(models / CHAT), provider="cuda")
+    with pytest.raises(EngineError, match="model 'm': this onnxruntime has cpu, not cuda; install") as caught:
+        open_entry(settings, 1)
+    assert caught.value.permanent
+    assert open_entry(dataclasses.replace(settings, fallback=("cpu",)), 1).need.total > 0
