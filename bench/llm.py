@@ -152,7 +152,8 @@ def main() -> None:
         row.update({"kl": known and known.kl, "top1": known and known.top1})
     by_name = {row["who"]: row for row in rows}
     edge_row, engine_row, bare_row = (by_name[name] for name in (APPLIANCE, ENGINE, BARE))
-    figures = [*map(str, streams), "prefill"]
+    llama = by_name.get("llama.cpp", {})
+    figures = {name: NAMES.get(name, f"{name}_streams") for name in (*map(str, streams), "prefill")}
     best = partial(best_peer, rows, ours=ours)
     Report(
         name="llm",
@@ -170,14 +171,11 @@ def main() -> None:
             "kl_mean": ours and ours.kl,
             "top1": ours and ours.top1,
             "host_gap_share": host_s / (run_s + host_s),
+            **{f"{name}_vs_best_peer": ratio(engine_row[figure], best(figure)) for figure, name in figures.items()},
             **{
-                f"{NAMES.get(name, f'{name}_streams')}_vs_best_peer": ratio(engine_row[name], best(name))
-                for name in figures
+                f"{name}_vs_llama_cpp": ratio(engine_row[figure], llama.get(figure)) for figure, name in figures.items()
             },
-            **{
-                f"{NAMES.get(name, f'{name}_streams')}_vs_bare": ratio(edge_row[name], bare_row[name])
-                for name in figures
-            },
+            **{f"{name}_vs_bare": ratio(edge_row[figure], bare_row[figure]) for figure, name in figures.items()},
             "ttft_p50_ms_busy": first_token.percentile(first_ms, 0.50),
             "ttft_p99_ms_busy": first_token.percentile(first_ms, 0.99),
             "engine_memory_mib": memory,
