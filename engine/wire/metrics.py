@@ -16,6 +16,24 @@ from prometheus_client.registry import Collector
 
 from engine.serving import Serving
 
+#: What the page says of statistics whose names do not say it.
+_MEANINGS = {
+    "kv_budget_bytes": "What keys and values of a model's texts may take of the memory",
+    "kv_bytes": "What the keys and values of its texts take of the memory",
+    "kv_waste_ratio": "Part of the budget that is taken, but not by texts worked on: kept for others, or left over",
+    "kv_fragmentation_ratio": "Part of what is taken that no token fills: the ends of pages, and what was taken back",
+    "kv_compactions_total": "Times that idle time gave back doubles and leftovers, since more than 35 % were wasted",
+    "kv_evictions_total": "Kept texts that were forgotten before their time, for want of room or above 60 % of waste",
+    "prefixes": "Texts that are kept for prompts that begin like them",
+    "prefix_hits_total": "Prompts whose beginning was not read, since a slot held it",
+    "prefix_copies_total": "Those of them that were given a copy of it",
+    "prefix_tokens_total": "Tokens of prompts that were not read for that",
+    "preempted_total": "Answers sent back to wait for want of memory",
+    "parked_out_total": "Answers sent back to wait since their readers are slow",
+    "late_total": "Requests that missed their deadline, or could not meet it",
+    "bad_rows_total": "Answers that ended since the model gave no finite probabilities",
+}
+
 
 class ServingCollector(Collector):
     """The statistics of each model, labelled with its name, and those of the device."""
@@ -31,7 +49,8 @@ class ServingCollector(Collector):
                 rows[name][model_name] = value
         for name, values in rows.items():
             kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            family = kind(f"headrace_engine_{name}", name.replace("_", " "), labels=["model"])
+            meaning = _MEANINGS.get(name, name.replace("_", " "))
+            family = kind(f"headrace_engine_{name}", meaning, labels=["model"])
             for model_name, value in values.items():
                 family.add_metric([model_name], value)
             yield family
