@@ -82,6 +82,8 @@ def _facts(
                 return tiktoken_vocabulary(
                     ranks, pattern=pattern, special=special, shown=shown, unknown_id=unknown_id, nfc=nfc
                 )
+    if b'"prepend_scheme":"first"' in orjson.dumps(document["pre_tokenizer"]):
+        raise ValueError("a space is put before the first text alone (prepend_scheme first), which is not supported")
     facts = TokenizerFacts(kind="tokenizers", file=TOKENIZER, special=special, shown=tuple(shown))
     pieces.read(document, facts, 1 + max(tokenizer.get_vocab(with_added_tokens=True).values()))  # or it says why not
     return facts, content

@@ -1,8 +1,9 @@
 """Messages to prompt tokens by the model's own chat template, so that no user text can become a control token.
 
 Owns the sandboxed jinja2 environment and the two ways of encoding. A template never sees what users wrote: it is
-rendered with a placeholder for every text, the result is split at the placeholders, the scaffolding between them is
-encoded with control tokens, and each text is encoded as ordinary text. Thread-safe.
+rendered with a placeholder for every text, the result is split at the placeholders, and only in the scaffolding between
+them are control tokens looked for. What lies between two control tokens is encoded as one ordinary text, as the model
+saw it in training: a text and the scaffolding beside it may share a token. Thread-safe.
 """
 
 from __future__ import annotations
@@ -83,9 +84,16 @@ class ChatTemplate:
         Raises RefusedByTemplateError, and what ``encode_text`` raises.
         """
         tokens: list[int] = []
+        text = ""  # since the last control token
         for index, part in enumerate(self._render(messages)):
-            tokens += self._encode_text(part) if index % 2 else self._encode_scaffolding(part)
-        return tokens
+            pieces = [part] if index % 2 or self._split_special is None else self._split_special.split(part)
+            for at, piece in enumerate(pieces):
+                if at % 2 == 0:
+                    text += piece
+                    continue
+                tokens += [*(self._encode_text(text) if text else ()), self._special[piece]]
+                text = ""
+        return tokens + (self._encode_text(text) if text else [])
 
     def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The same prompt as text, for people: it does not tell control tokens from text that spells them."""
@@ -102,14 +110,6 @@ class ChatTemplate:
         except Exception as error:  # whatever a template does wrong, it does it to these messages alone
             raise RefusedByTemplateError(str(error) or type(error).__name__) from error
         return parts
-
-    def _encode_scaffolding(self, text: str) -> list[int]:
-        pieces = self._split_special.split(text) if self._split_special else [text]
-        tokens: list[int] = []
-        for piece in filter(None, pieces):
-            token = self._special.get(piece)
-            tokens += self._encode_text(piece) if token is None else [token]
-        return tokens
 
 
 @pass_context

@@ -97,6 +97,13 @@ def test_a_tokenizer_whose_bytes_are_not_known_is_refused() -> None:
         read_vocabulary(tokenizer.to_str().encode(), {}, {}, {})
 
 
+def test_a_space_before_the_first_text_alone_is_refused() -> None:
+    tokenizer = byte_level_tokenizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    with pytest.raises(ValueError, match="prepend_scheme first"):
+        read_vocabulary(tokenizer.to_str().encode(), {}, {}, {})
+
+
 def test_an_added_token_that_takes_in_its_neighbours_is_refused() -> None:
     document = orjson.loads(byte_level_tokenizer().to_str())
     document["added_tokens"][0]["rstrip"] = True
