@@ -28,6 +28,7 @@ ENGINE_RETRY_AFTER_S = 5.0  # it serves again within this time after a crash
 #: The least time for the engine's first byte: an answer that is not streamed comes whole when it is done, and an engine
 #: that is dead or hangs is found by its heartbeats.
 ENGINE_FIRST_BYTE_S = 600.0
+ENGINE_CONNECT_S = 60.0  # the least time for connecting to it: it may be about to be replaced, and must load its models
 
 
 class EngineState:
@@ -103,8 +104,10 @@ def build_engine(socket_path: str, defaults: Defaults, env: ServerEnv, breaker: 
             comes_back=True,
         ),
     )
-    patience_s = max(defaults.timeouts.first_byte, ENGINE_FIRST_BYTE_S)
-    timeouts = defaults.timeouts.model_copy(update={"first_byte": patience_s})
+    least = {"connect": ENGINE_CONNECT_S, "first_byte": ENGINE_FIRST_BYTE_S}
+    timeouts = defaults.timeouts.model_copy(
+        update={name: max(getattr(defaults.timeouts, name), seconds) for name, seconds in least.items()}
+    )
     return Upstream(
         ENGINE,
         True,
