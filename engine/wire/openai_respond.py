@@ -59,8 +59,9 @@ async def _stream(
     generation: Generation, reply: Reply, request: web.Request, headers: Mapping[str, str]
 ) -> web.StreamResponse:
     events = await generation.events(HEAD_WAIT_S)
-    if events and isinstance(first := events[0][1], RequestError):
-        raise first
+    for _, event in events:
+        if isinstance(event, RequestError):
+            raise event
     response = web.StreamResponse(headers={**sse.HEADERS, **headers})
     await response.prepare(request)
     try:
