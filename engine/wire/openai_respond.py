@@ -59,9 +59,8 @@ async def _stream(
     generation: Generation, reply: Reply, request: web.Request, headers: Mapping[str, str]
 ) -> web.StreamResponse:
     events = await generation.events(HEAD_WAIT_S)
-    for _, event in events:
-        if isinstance(event, RequestError):
-            raise event
+    if events and isinstance(first := events[0][1], RequestError):
+        raise first
     response = web.StreamResponse(headers={**sse.HEADERS, **headers})
     await response.prepare(request)
     try:
