@@ -41,6 +41,32 @@ def test_a_stream_says_what_the_whole_answer_says_and_ends_with_usage(client: Op
     assert last.usage == whole.usage
 
 
+def test_choices_have_texts_of_their_own_and_log_probabilities_that_add_up(client: OpenAI) -> None:
+    story = [{"role": "user", "content": "Tell me a story."}]
+    ask = {"model": CHAT, "messages": story, "n": 3, "seed": 7, "max_tokens": 12}
+    answer = client.chat.completions.create(**ask, logprobs=True, top_logprobs=5)
+    again = client.chat.completions.create(**ask)
+    texts = [choice.message.content for choice in answer.choices]
+    assert len(set(texts)) == 3
+    assert [choice.index for choice in again.choices] == [0, 1, 2]
+    assert answer.usage.completion_tokens == 36
+    for choice, text in zip(answer.choices, texts, strict=True):
+        assert bytes(byte for entry in choice.logprobs.content for byte in entry.bytes).decode(errors="ignore") == text
+        for entry in choice.logprobs.content:
+            best = [other.logprob for other in entry.top_logprobs]
+            assert best == sorted(best, reverse=True)
+            assert math.fsum(math.exp(logprob) for logprob in best) <= 1 + 1e-5
+            assert entry.logprob <= best[0]
+
+
+def test_a_completion_goes_on_where_its_prompt_ends(client: OpenAI) -> None:
+    ask = {"model": CHAT, "prompt": "The capital of France is", "temperature": 0, "max_tokens": 5}
+    whole = client.completions.create(**ask, echo=True)
+    streamed = client.completions.create(**ask, stream=True)
+    assert whole.choices[0].text.startswith("The capital of France is Paris")
+    assert ask["prompt"] + "".join(chunk.choices[0].text for chunk in streamed) == whole.choices[0].text
+
+
 def test_embeddings_by_default_in_base64_are_the_floats(client: OpenAI) -> None:
     texts = ["a cat sat on the mat", "a kitten is on the rug", "the stock market fell"]
     packed = client.embeddings.create(model=EMBEDDING, input=texts)
