@@ -74,6 +74,21 @@ def test_rotary_scaling_is_that_of_the_papers(tmp_path: Path, family: str, kind:
     assert divergence(file, tmp_path / "tiny") < EXACT
 
 
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+def test_scaled_to_twice_the_trained_context_every_step_is_a_number(tmp_path: Path, kind: str) -> None:
+    keys = {"type": kind, "factor": 2.0, "original_context_length": CONTEXT}
+    metadata = {f"llama.rope.scaling.{key}": value for key, value in keys.items()}
+    file = write_tiny_gguf(tmp_path / "tiny.gguf", metadata={**metadata, "llama.context_length": 2 * CONTEXT})
+    decoder = load_decoder(import_gguf(file, tmp_path / "tiny"), slots=1, threads=1)
+    tokens = [3 + at % 200 for at in range(2 * CONTEXT)]
+    reference = Reference(gguf.GGUFReader(file)).logits(tokens)
+    for start in (0, CONTEXT):
+        (rows,) = decoder.run([RowWork(0, tokens[start : start + CONTEXT], start, CONTEXT)])
+        logits = np.stack([row.whole() for row in rows])
+        assert np.isfinite(logits).all()
+        assert mean_kl(reference[start : start + CONTEXT], logits) < ROUNDED
+
+
 def test_the_folder_says_what_the_file_said(tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
     file = write_tiny_gguf(tmp_path / "tiny.gguf")
