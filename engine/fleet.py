@@ -244,8 +244,8 @@ class Fleet:
             await asyncio.sleep(_SWEEP_S)
             try:
                 await self.sweep()
-            except EngineError as error:
-                _log.error("%s", error)
+            except Exception:
+                _log.exception("models could not be unloaded; trying again in %g s", _SWEEP_S)
 
 
 def _free(model: Model) -> None:

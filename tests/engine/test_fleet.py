@@ -154,6 +154,21 @@ async def test_what_one_leaves_the_others_share(box: Box) -> None:
     await fleet.close()
 
 
+async def test_it_looks_for_idle_models_by_itself_and_goes_on_when_that_fails(
+    box: Box, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fleet_module, "_SWEEP_S", 0.0)
+    fleet = box.fleet(box.entry("a", idle_unload_s=10))
+    await fleet.start(lambda what: None)
+    monkeypatch.setattr(fleet, "_budget", lambda: 1 // 0)
+    await until(lambda: "models could not be unloaded" in caplog.text)
+    monkeypatch.setattr(fleet, "_budget", lambda: 100)
+    assert list(fleet.loaded) == ["a"]
+    box.now = 10.0
+    await until(lambda: not fleet.loaded)
+    await fleet.close()
+
+
 async def test_a_used_model_stays_and_the_other_waits_for_its_users_to_leave(box: Box) -> None:
     fleet = box.fleet(box.entry("a"), box.entry("b", 60, 20))
     await fleet.start(lambda what: None)
