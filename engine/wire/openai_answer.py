@@ -8,7 +8,6 @@ Source: OpenAI API reference, "chat completion object" and "chunk object", "comp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import orjson
@@ -70,7 +69,7 @@ class Reply:
         if notes:
             self._head["headrace"] = dict(notes)
         self._usage = usage
-        self._around = cache(self._cut)
+        self._around: dict[int, tuple[bytes, bytes]] = {}  # of each choice: a chunk before and after its text
 
     def opening(self, num_choices: int) -> bytes:
         """The events before all text."""
@@ -81,7 +80,7 @@ class Reply:
         """An event with a piece of a choice's text."""
         if logprobs:
             return self._chunk(index, self._form.piece(index, text, logprobs), None)
-        before, after = self._around(index)
+        before, after = self._around.get(index) or self._cut(index)
         return before + orjson.dumps(text) + after
 
     def last(self, index: int, finish_reason: str) -> bytes:
@@ -104,9 +103,10 @@ class Reply:
         return orjson.dumps({**self._head, "object": self._form.object, "choices": fields, "usage": _usage(usage)})
 
     def _cut(self, index: int) -> tuple[bytes, bytes]:
-        """A chunk of this choice before and after its text."""
+        """Cut a chunk of this choice around its text, once."""
         chunk = self._chunk(index, self._form.piece(index, _TEXT, ()), None)
         before, _, after = chunk.rpartition(orjson.dumps(_TEXT))
+        self._around[index] = before, after
         return before, after
 
     def _chunk(self, index: int, fields: Mapping[str, Any], finish_reason: str | None) -> bytes:

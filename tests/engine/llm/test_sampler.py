@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engine.llm.sampler import BadLogitsError, Sampler
 from engine.llm.sampling import Choice, Sampling
-from tests.engine.llm.plain_sampler import FakeRow, changed_logits
+from tests.engine.llm.plain_sampler import FakeRow, changed_logits, probabilities
 
 
 def never() -> float:
@@ -38,6 +40,45 @@ def test_the_same_seed_gives_the_same_tokens() -> None:
         sampler = Sampler(Sampling(frequency_penalty=0.5), np.random.default_rng(seed).random)
         texts.append([sampler.pick(row).token for _ in range(50)])
     assert texts[0] == texts[1] != texts[2]
+
+
+TOKENS = st.integers(0, 29)
+
+
+@given(
+    seed=st.integers(0, 1 << 20),
+    sampling=st.builds(
+        Sampling,
+        temperature=st.floats(0.2, 2),
+        top_k=st.sampled_from([0, 3, 12]),
+        top_p=st.sampled_from([1.0, 0.9, 0.4]),
+        min_p=st.sampled_from([0.0, 0.05]),
+        repetition_penalty=st.sampled_from([1.0, 1.5]),
+        presence_penalty=st.sampled_from([0.0, 1.0]),
+        frequency_penalty=st.sampled_from([0.0, 0.7]),
+        logit_bias=st.dictionaries(TOKENS, st.floats(-5, 5, width=32), max_size=4),
+        min_tokens=st.integers(0, 4),
+    ),
+    prompt=st.lists(TOKENS, max_size=5),
+    answer=st.lists(TOKENS, max_size=5),
+)
+@settings(max_examples=15, deadline=None)
+def test_after_any_history_a_choice_follows_the_plain_sampler(
+    seed: int, sampling: Sampling, prompt: list[int], answer: list[int]
+) -> None:
+    logits = np.random.default_rng(seed).normal(0, 2, 30).astype(np.float32)
+    end_ids = sorted({0, 1} - set(answer))
+    count = 100
+    found = np.zeros(30)
+    for at in range(count):
+        sampler = Sampler(sampling, lambda point=(at + 0.5) / count: point, prompt=prompt, end_ids=end_ids)
+        for token in answer:
+            certain = np.zeros(30, np.float32)
+            certain[token] = 1e4
+            assert sampler.pick(FakeRow(certain)).token == token
+        found[sampler.pick(FakeRow(logits)).token] += 1 / count
+    expected = probabilities(changed_logits(logits, sampling, prompt, answer, end_ids), sampling)
+    assert np.abs(found - expected).max() < 2.5 / count  # evenly spread points miss by at most 2/count
 
 
 def test_each_choice_counts_against_the_next() -> None:
