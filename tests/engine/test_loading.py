@@ -9,14 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import aiohttp
 import pytest
 
-from engine import model_folder
+from engine import memory, model_folder
 from engine.device import Device
 from engine.errors import EngineError
 from engine.fleet import Fleet
 from engine.loading import load, need, open_entry
-from engine.settings import ModelSettings
+from engine.settings import EngineSettings, ModelSettings
+from engine.worker import EngineWorker
+from tests.fakes_engine import Engine
 
 pytestmark = pytest.mark.model
 
@@ -74,6 +77,28 @@ async def test_an_unloaded_model_leaves_nothing_and_comes_back(models: Path) -> 
     weights_bytes = model_folder.read(models / CHAT).total_bytes()
     assert loaded - gone > 0.9 * weights_bytes
     assert again - loaded < 0.1 * weights_bytes
+
+
+async def test_two_models_that_do_not_fit_together_answer_in_turn(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "reachable_bytes", lambda: 400 << 20)
+    folders = (
+        ModelSettings(name="m", path=str(models / CHAT), slots=2, context=512),
+        ModelSettings(name="e", path=str(models / EMBEDDING)),
+    )
+    worker = EngineWorker(EngineSettings(str(tmp_path / "e.sock"), folders, memory=0.5))
+    await worker.start(lambda what: None)
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(tmp_path / "e.sock"))) as session:
+        assert worker._serving is not None
+        served = Engine(worker._serving, session, "")
+        for _ in range(2):
+            assert (await served.post(max_tokens=4)).status == 200
+            assert (await served.post("/v1/embeddings", model="e", messages=None, input="a mill")).status == 200
+    numbers = worker.statistics()["models"]
+    assert [numbers[name]["loads_total"] for name in ("m", "e")] == [2, 2]
+    assert [numbers[name]["unloads_total"] for name in ("m", "e")] == [2, 1]
+    assert await worker.drain(5)
 
 
 def anonymous_bytes() -> int:
