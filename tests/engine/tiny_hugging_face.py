@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from engine.importers.gguf_vocabulary import PATTERNS
@@ -15,6 +16,7 @@ from tests.engine.tiny_bert import write_safetensors
 CORPUS = Path(__file__).parent / "prose.txt"
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 SHOWN = "<think>"
+PIECES_CONTROL = ["<unk>", "<s>", "</s>"]
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FEED_FORWARD, LAYERS, VOCABULARY, CONTEXT = 48, 4, 2, 16, 80, 2, 512, 256
 EPSILON, BASE = 1e-5, 10_000.0
@@ -51,6 +53,24 @@ def byte_level_tokenizer(pre: str = "qwen2", vocab_size: int = 500) -> Tokenizer
     tokenizer.train([str(CORPUS)], trainer)
     tokenizer.add_tokens([SHOWN])
     return tokenizer
+
+
+def unigram_tokenizer() -> Tokenizer:
+    """Unigram with bytes to fall back on, spaces as ▁."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    special = [*PIECES_CONTROL, *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.UnigramTrainer(vocab_size=500, special_tokens=special, unk_token="<unk>", show_progress=False)
+    tokenizer.train([str(CORPUS)], trainer)
+    document = orjson.loads(tokenizer.to_str())
+    document["added_tokens"] = document["added_tokens"][:3]
+    document["model"]["byte_fallback"] = True
+    steps = [
+        {"type": "ByteFallback"},
+        {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},
+    ]
+    document["decoder"] = {"type": "Sequence", "decoders": steps}
+    return Tokenizer.from_str(orjson.dumps(document).decode())
 
 
 def write_tiny_folder(

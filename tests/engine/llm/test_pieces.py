@@ -10,27 +10,10 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from engine.llm import pieces
 from engine.manifest import TokenizerFacts
+from tests.engine.tiny_hugging_face import unigram_tokenizer
 
 CORPUS = Path(__file__).parent.parent / "prose.txt"
 CONTROL = ["<unk>", "<s>", "</s>"]
-
-
-def unigram() -> Tokenizer:
-    """Unigram with bytes to fall back on, spaces as ▁."""
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
-    special = [*CONTROL, *(f"<0x{byte:02X}>" for byte in range(256))]
-    trainer = trainers.UnigramTrainer(vocab_size=600, special_tokens=special, unk_token="<unk>", show_progress=False)
-    tokenizer.train([str(CORPUS)], trainer)
-    document = orjson.loads(tokenizer.to_str())
-    document["added_tokens"] = document["added_tokens"][:3]
-    document["model"]["byte_fallback"] = True
-    steps = [
-        {"type": "ByteFallback"},
-        {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},
-    ]
-    document["decoder"] = {"type": "Sequence", "decoders": steps}
-    return Tokenizer.from_str(orjson.dumps(document).decode())
 
 
 def byte_level() -> Tokenizer:
@@ -47,7 +30,7 @@ def byte_level() -> Tokenizer:
     return tokenizer
 
 
-@pytest.fixture(scope="module", params=[unigram, byte_level])
+@pytest.fixture(scope="module", params=[unigram_tokenizer, byte_level])
 def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
     tokenizer = request.param()
     file = tmp_path_factory.mktemp("pieces") / "tokenizer.json"
@@ -84,7 +67,7 @@ def test_text_that_spells_a_control_token_is_ordinary_text(loaded) -> None:  # t
     ],
 )
 def test_what_cannot_be_read_exactly_is_a_value_error(tmp_path: Path, change: dict[str, object]) -> None:
-    document = {**orjson.loads(unigram().to_str()), **change}
+    document = {**orjson.loads(unigram_tokenizer().to_str()), **change}
     file = tmp_path / "tokenizer.json"
     file.write_bytes(orjson.dumps(document))
     with pytest.raises(ValueError, match=r"not supported|beyond|no tokenizer\.json"):
