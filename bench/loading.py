@@ -26,7 +26,8 @@ from bench.rounds import Figures, column, interleave
 from bench.sse_client import complete
 
 ENGINE = "engine alone"
-PEERS = {"transformers, float32": REFERENCE, "transformers, GGUF": Kind("torch", "peer_transformers.py", "gguf")}
+FLOAT32, FROM_GGUF = "transformers, float32", "transformers, GGUF"
+PEERS = {FLOAT32: REFERENCE, FROM_GGUF: Kind("torch", "peer_transformers.py", "gguf")}
 PROMPT_TOKENS = 16
 
 
@@ -56,6 +57,8 @@ def main() -> None:
     folder = serving.model_folder(serving.CHAT)
     prompt = prompts.reading(folder, PROMPT_TOKENS)
     kinds, notes = available(PEERS)
+    if options.quick or options.smoke:  # it takes half a minute each time
+        kinds.pop(FROM_GGUF, None)
     rows = interleave(
         {
             ENGINE: partial(engine, folder, prompt),
@@ -74,8 +77,8 @@ def main() -> None:
         rows=rows,
         ratios={
             "ready_s": ready_s[ENGINE],
-            "load_vs_transformers": ratio(ready_s.get("transformers, float32"), ready_s[ENGINE]),
-            "load_vs_transformers_gguf": ratio(ready_s.get("transformers, GGUF"), ready_s[ENGINE]),
+            "load_vs_transformers": ratio(ready_s.get(FLOAT32), ready_s[ENGINE]),
+            "load_vs_transformers_gguf": ratio(ready_s.get(FROM_GGUF), ready_s[ENGINE]),
             "load_peak_vs_steady": peak[ENGINE] / steady[ENGINE],
         },
         notes=notes,
