@@ -163,12 +163,15 @@ def chat_model(
     template: str = TEMPLATE,
     max_held: int | None = None,
     prefix_ttl_s: float = 0.0,
+    speculation: bool = False,
     **settings: Any,
 ) -> ChatModel:
     """A ChatModel around a FakeDecoder. max_held: tokens; None does not bound."""
     vocabulary = FakeVocabulary(extra)
     model = ChatModel(
-        ModelSettings(name=name, path="", slots=decoder.slots, prefix_ttl_s=prefix_ttl_s, **settings),
+        ModelSettings(
+            name=name, path="", slots=decoder.slots, prefix_ttl_s=prefix_ttl_s, speculation=speculation, **settings
+        ),
         decoder=decoder,
         vocabulary=vocabulary,
         template=ChatTemplate(template, special=SPECIAL, encode_text=vocabulary.encode_text, bos="", eos="<|im_end|>"),

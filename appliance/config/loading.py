@@ -103,6 +103,7 @@ def _engine_settings(config: HeadraceConfig, root: Path) -> EngineSettings | Non
                 max_stall_s=model.max_stall,
                 prefix_ttl_s=model.prefix_ttl,
                 prefix_sharing=model.prefix_sharing,
+                speculation=model.speculation,
                 max_batch=model.batching.max_batch,
                 window_s=model.batching.window,
                 provider=model.provider,

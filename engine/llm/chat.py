@@ -63,6 +63,7 @@ class ChatModel:
             max_stall_s=settings.max_stall_s,
             max_chunk=max_chunk,
             slots=slots,
+            speculation=settings.speculation,
         )
         work_s = self.lane.scheduler.work_s
         self.admission = Admission(running=decoder.slots, queue=settings.max_queue, work_s=work_s)
@@ -156,6 +157,8 @@ class ChatModel:
             "preempted_total": self.lane.scheduler.num_preempted,
             "parked_out_total": self.lane.scheduler.num_parked_out,
             "late_total": self.lane.num_late,
+            "drafted_tokens_total": self.lane.num_drafted,
+            "accepted_tokens_total": self.lane.num_accepted,
             "bad_rows_total": self.lane.num_bad_rows,
             "run_seconds_total": self.lane.run_s,
             **self.lane.scheduler.slots.statistics(),

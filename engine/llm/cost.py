@@ -14,6 +14,7 @@ from collections.abc import Sequence
 SMALLEST_CHUNK = 3  # can give up one token to what is left of the prompt and is still not a single token
 _SMOOTHING = 0.2  # weight of the newest step
 _TELLING_TOKENS = 16  # a smaller chunk is mostly noise, so it counts for less
+_FORGETTING = 0.01  # weight of what a draft token should cost, for each step that does not show it
 _JUMP = 2.0  # one step changes an estimate at most as if it had been this factor off
 _UNIT_TOKENS = 1024  # tokens before, in units in which their effect is about as large as the constant one
 
@@ -28,6 +29,7 @@ class StepCost:
         self._decode_unit_s = 0.0  # what a unit of tokens in all decoding rows together adds to a step
         self._token_s = token_s  # one more prompt token in a step
         self._token_unit_s = 0.0  # what a unit of tokens before it adds to that
+        self.draft_s = token_s  # one draft token: it is read like a prompt's, and has logits
 
     def decode_s(self, num_rows: int, num_before: int = 0) -> float:
         """Seconds of a step that only decodes ``num_rows`` rows, which hold ``num_before`` tokens together.
@@ -46,15 +48,22 @@ class StepCost:
         first_s = self._token_s + unit_s * num_before
         return int(2 * allowance_s / (first_s + math.sqrt(first_s * first_s + 2 * unit_s * allowance_s)))
 
-    def observe(self, decodes: Sequence[int], chunks: Sequence[tuple[int, int]], took_s: float) -> None:
+    def observe(
+        self, decodes: Sequence[int], chunks: Sequence[tuple[int, int]], took_s: float, *, num_drafted: int = 0
+    ) -> None:
         """Learn from a step. decodes: for each decoding row the tokens before; chunks: for each chunk of a prompt its
-        tokens and those before."""
+        tokens and those before; num_drafted: draft tokens, in a step without chunks."""
         if num_tokens := sum(num for num, _ in chunks):
             share_s = (took_s - self.decode_s(len(decodes), sum(decodes))) / num_tokens
             units = sum(num * (before + num / 2) for num, before in chunks) / num_tokens / _UNIT_TOKENS
             weight = _SMOOTHING * min(1.0, num_tokens / _TELLING_TOKENS)
             self._token_s, self._token_unit_s = _fit(self._token_s, self._token_unit_s, units, share_s, weight)
+        elif num_drafted:
+            share_s = (took_s - self.decode_s(len(decodes), sum(decodes))) / num_drafted
+            weight = _SMOOTHING * min(1.0, num_drafted / _TELLING_TOKENS)
+            self.draft_s, _ = _fit(self.draft_s, 0.0, 0.0, share_s, weight)
         elif decodes:
+            self.draft_s += _FORGETTING * (self._token_s - self.draft_s)  # else one that is too dear stays so unseen
             rows = len(decodes) - 1
             units = sum(decodes) / _UNIT_TOKENS
             fitted = _fit(self._decode_s[rows], self._decode_unit_s, units, took_s, _SMOOTHING)

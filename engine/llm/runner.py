@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence as SequenceOf
+from itertools import zip_longest
 from typing import Protocol
 
 from engine.errors import Kind, RequestError
@@ -20,6 +21,7 @@ from engine.llm.scheduler import Scheduler, Share
 from engine.llm.sequence import Sequence
 from engine.llm.slot_memory import Copy
 from engine.llm.slots import Slots
+from engine.llm.speculate import Drafts, make_drafts
 
 _log = logging.getLogger(__name__)
 
@@ -57,8 +59,9 @@ class LanguageLane:
         max_stall_s: float,
         max_chunk: int,
         slots: Slots,
+        speculation: bool = False,
     ) -> None:
-        """max_chunk: see Scheduler. slots: the decoder's."""
+        """max_chunk: see Scheduler. slots: the decoder's. speculation: whether to draft tokens where it pays."""
         self.name = name
         self.max_stall_s = max_stall_s
         self.scheduler = Scheduler(slots, cost, max_chunk=max_chunk)
@@ -67,6 +70,9 @@ class LanguageLane:
         self.num_output_tokens = 0  # chosen so far
         self.num_bad_rows = 0  # answers that ended because the model gave no finite probabilities
         self.num_late = 0  # sequences that missed their deadline or could not meet it
+        self.num_drafted = 0  # draft tokens that were read, and those of them that were right
+        self.num_accepted = 0
+        self._speculation = speculation
         self._decoder = decoder
         self._token_bytes = token_bytes
         self._cost = cost
@@ -98,28 +104,33 @@ class LanguageLane:
 
     def plan(self, now: float, allowance_s: float) -> _DecodeStep | None:
         shares, late = self.scheduler.plan(allowance_s, now)
+        drafts = self._draft(shares, allowance_s)
         self._obey_slots()
         self.num_late += len(late)
-        return _DecodeStep(self, shares, late) if shares or late else None
+        return _DecodeStep(self, shares, drafts, late) if shares or late else None
 
-    def run(self, shares: SequenceOf[Share]) -> list[Delivery]:
-        """Run one step of the decoder and choose a token for every share that is read to its end."""
-        rows = [_row(share) for share in shares]
+    def run(self, shares: SequenceOf[Share], drafts: Drafts) -> list[Delivery]:
+        """Run one step of the decoder and choose a token for every share that is read to its end, and as many more as
+        its draft has right."""
+        rows = [_row(share, drafts.get(share.sequence, [])) for share in shares]
         began_at = time.perf_counter()
         answers = self._decoder.run(rows)
         took_s = time.perf_counter() - began_at
         self.run_s += took_s
         decodes = [share.sequence.num_cached for share in shares if share.sequence.decoding]
         chunks = [(share.num_tokens, share.sequence.num_cached) for share in shares if not share.sequence.decoding]
-        self._cost.observe(decodes, chunks, took_s)
+        num_drafted = sum(map(len, drafts.values()))
+        self._cost.observe(decodes, chunks, took_s, num_drafted=num_drafted)
+        self.num_drafted += num_drafted
         self.num_prompt_tokens += sum(num_tokens for num_tokens, _ in chunks)
         if len(answers) != len(shares):
             raise RuntimeError(f"the decoder answered {len(answers)} rows for {len(shares)}")
+        for sequence, draft in drafts.items():
+            self.scheduler.slots.grew(sequence, sequence.num_cached + 1 + len(draft))
         self.scheduler.advance(shares)
         deliveries: list[Delivery] = []
-        for share, answer in zip(shares, answers, strict=True):
-            for logits in answer:
-                self._choose(share.sequence, logits, deliveries)
+        for (sequence, _), answer in zip(shares, answers, strict=True):
+            self._choose(sequence, answer, drafts.get(sequence, []), deliveries)
         return deliveries
 
     def fail(self, shares: SequenceOf[Share], error: BaseException) -> list[Delivery]:
@@ -129,7 +140,26 @@ class LanguageLane:
             self._end(share.sequence, keep=False)
         return [(share.sequence, answer) for share in shares]
 
-    def _choose(self, sequence: Sequence, logits: RowLogits, deliveries: list[Delivery]) -> None:
+    def _draft(self, shares: list[Share], allowance_s: float) -> Drafts:
+        """Drafts for the step; none when they have no room in the memory."""
+        drafts = make_drafts(shares, self._cost, allowance_s) if self._speculation else {}
+        if not drafts:
+            return {}
+        growth = [(sequence, num_tokens + len(drafts.get(sequence, ()))) for sequence, num_tokens in shares]
+        return {} if self.scheduler.slots.shortage(growth) else drafts
+
+    def _choose(
+        self, sequence: Sequence, answer: list[RowLogits], draft: list[int], deliveries: list[Delivery]
+    ) -> None:
+        """A token after each of the last tokens read, until one is not the draft's: what was read after it is void."""
+        for logits, drafted in zip_longest(answer, draft):
+            if not self._choose_one(sequence, logits, deliveries) or sequence.tokens[-1] != drafted:
+                return
+            sequence.num_cached += 1
+            self.num_accepted += 1
+
+    def _choose_one(self, sequence: Sequence, logits: RowLogits, deliveries: list[Delivery]) -> bool:
+        """Whether the answer goes on."""
         try:
             choice = sequence.sampler.pick(logits)
             progress = sequence.take(choice, self._token_bytes(choice.token))
@@ -138,12 +168,14 @@ class LanguageLane:
             _log.exception("%s: choosing a token failed", self.name, exc_info=not isinstance(error, BadLogitsError))
             self._end(sequence, keep=False)
             deliveries.append((sequence, RequestError(Kind.FAILED, f"no token could be chosen: {error}")))
-            return
+            return False
         self.num_output_tokens += 1
-        if progress is not None:
-            deliveries.append((sequence, progress))
-            if progress.finish_reason is not None:
-                self._end(sequence, keep=True)
+        if progress is None:
+            return True
+        deliveries.append((sequence, progress))
+        if progress.finish_reason is not None:
+            self._end(sequence, keep=True)
+        return progress.finish_reason is None
 
     def _end(self, sequence: Sequence, *, keep: bool) -> None:
         self.scheduler.remove(sequence, time.monotonic(), keep=keep)
@@ -161,24 +193,25 @@ class LanguageLane:
 class _DecodeStep:
     """One planned run of the decoder, and what those are told who were too late for it."""
 
-    def __init__(self, lane: LanguageLane, shares: list[Share], late: SequenceOf[Delivery]) -> None:
+    def __init__(self, lane: LanguageLane, shares: list[Share], drafts: Drafts, late: SequenceOf[Delivery]) -> None:
         self._lane = lane
         self._shares = shares
+        self._drafts = drafts
         self._late = late
 
     def run(self) -> SequenceOf[Delivery]:
-        return [*self._late, *(self._lane.run(self._shares) if self._shares else ())]
+        return [*self._late, *(self._lane.run(self._shares, self._drafts) if self._shares else ())]
 
     def fail(self, error: BaseException) -> SequenceOf[Delivery]:
         return [*self._late, *self._lane.fail(self._shares, error)]
 
 
-def _row(share: Share) -> RowWork:
-    """The share as the decoder takes it; logits are wanted only when nothing stays unread."""
+def _row(share: Share, draft: list[int]) -> RowWork:
+    """The share as the decoder takes it; logits are wanted only when nothing stays unread, and after drafted tokens."""
     sequence, num_tokens = share
     if sequence.slot is None:
         raise RuntimeError("a sequence without a slot was scheduled")
     start = sequence.num_cached
     end = start + num_tokens
-    num_logits = int(end == len(sequence.tokens))
-    return RowWork(slot=sequence.slot, tokens=sequence.tokens[start:end], past=start, num_logits=num_logits)
+    num_logits = int(end == len(sequence.tokens)) + len(draft)
+    return RowWork(slot=sequence.slot, tokens=sequence.tokens[start:end] + draft, past=start, num_logits=num_logits)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from engine.job import Job
 from engine.llm.detokenize import TextStream
+from engine.llm.lookup import Lookup
 from engine.llm.sampler import Sampler
 from engine.llm.sampling import Choice
 
@@ -48,6 +49,7 @@ class Sequence(Job):
     num_reused: int | None = field(init=False, default=None)  # of its prompt: never read, since a slot held them
     due_at: float = field(init=False, default=0.0)  # monotonic seconds: its place in line, see engine.llm.waiting
     num_prepaid: int | None = field(init=False, default=None)  # tokens of its answer that its key was charged for
+    lookup: Lookup | None = field(init=False, default=None)  # from its first step that a draft was thought of
     num_prompt_tokens: int = field(init=False)
     _num_shown: int = field(init=False, default=0)  # characters
     _unsaid: list[tuple[int, Choice]] = field(init=False, default_factory=list)  # with the characters before each
