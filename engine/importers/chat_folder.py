@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 
 from engine import model_folder
-from engine.importers.decode_weights import Progress, StoredTensor, chat_facts, write_decoder
+from engine.importers.decode_weights import Precision, Progress, StoredTensor, chat_facts, write_decoder
 from engine.importers.family import Hyperparameters
 from engine.importers.vocabulary import ModelVocabulary
 from engine.importers.weights import WeightsFile
@@ -26,15 +26,21 @@ class ChatSource:
 
 
 def write_chat_folder(
-    source: ChatSource, origin: Callable[[], Source], destination: Path, *, name: str, progress: Progress
+    source: ChatSource,
+    origin: Callable[[], Source],
+    destination: Path,
+    *,
+    name: str,
+    progress: Progress,
+    weights: Precision = "exact",
 ) -> ModelFolder:
     """Make the model folder `destination`; it appears whole or not at all. `origin` reads and hashes the files."""
     with model_folder.staged(destination) as directory:
         progress("hash", 0, 1)
         hashed = origin()
         progress("hash", 1, 1)
-        with WeightsFile(directory / model_folder.WEIGHTS) as weights:
-            graph = write_decoder(source.model, source.tensors, weights, progress)
+        with WeightsFile(directory / model_folder.WEIGHTS) as file:
+            graph = write_decoder(source.model, source.tensors, file, progress, weights)
         onnx.save(graph, directory / model_folder.GRAPH)
         vocabulary = source.vocabulary
         (directory / vocabulary.facts.file).write_bytes(vocabulary.content)

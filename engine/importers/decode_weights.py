@@ -6,7 +6,7 @@ whatever file they come from. Memory stays bounded: of a weight only a piece is 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -21,6 +21,8 @@ from engine.importers.weights import WeightsFile
 from engine.manifest import ChatFacts
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
+
+Precision = Literal["exact", "float32"]  # of matrices: blocks as the file has them, or the numbers they stand for
 
 MAX_CHUNK_TOKENS = 512  # new tokens of one sequence in one run; the key/value memory has as much to spare
 TOP_K = 64
@@ -44,10 +46,14 @@ class StoredTensor:
 
 
 def write_decoder(
-    model: Hyperparameters, tensors: Mapping[str, StoredTensor], file: WeightsFile, progress: Progress
+    model: Hyperparameters,
+    tensors: Mapping[str, StoredTensor],
+    file: WeightsFile,
+    progress: Progress,
+    weights: Precision = "exact",
 ) -> onnx.ModelProto:
     """Write every tensor to `file` and build the graph over them. `tensors` hold what `model` says it needs."""
-    return _Writer(model, tensors, file, progress).graph()
+    return _Writer(model, tensors, file, progress, weights).graph()
 
 
 def chat_facts(model: Hyperparameters, *, eos_ids: tuple[int, ...], bos_id: int | None, add_bos: bool) -> ChatFacts:
@@ -75,11 +81,13 @@ class _Writer:
         tensors: Mapping[str, StoredTensor],
         file: WeightsFile,
         progress: Progress,
+        weights: Precision,
     ) -> None:
         self._model = model
         self._tensors = tensors
         self._file = file
         self._progress = progress
+        self._in_blocks = weights == "exact"
         self._done_bytes = 0
         self._total_bytes = sum(tensor.data.nbytes for tensor in tensors.values())
 
@@ -151,6 +159,8 @@ class _Writer:
 
         if form is None:
             weight: Weight = Plain(rows, columns, part("weight", (rows, columns), lambda piece: piece), bias)
+        elif not self._in_blocks:
+            weight = Plain(rows, columns, part("weight", (rows, columns), form.numbers), bias)
         else:
             per_block = (rows, columns // form.block)
             weight = Quantised(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from engine import model_folder
 from engine.importers import gguf_blocks, gguf_super_blocks
 from engine.importers.chat_folder import ChatSource, check_shapes, write_chat_folder
-from engine.importers.decode_weights import Progress, StoredTensor
+from engine.importers.decode_weights import Precision, Progress, StoredTensor
 from engine.importers.gguf_family import read_hyperparameters
 from engine.importers.gguf_vocabulary import read_vocabulary
 from engine.manifest import Source
@@ -24,6 +24,8 @@ _Type = gguf.GGMLQuantizationType
 _BLOCKS = {
     _Type.Q4_0: gguf_blocks.Q4_0,
     _Type.Q4_1: gguf_blocks.Q4_1,
+    _Type.Q5_0: gguf_blocks.Q5_0,
+    _Type.Q5_1: gguf_blocks.Q5_1,
     _Type.Q8_0: gguf_blocks.Q8_0,
     _Type.Q4_K: gguf_super_blocks.Q4_K,
     _Type.Q6_K: gguf_super_blocks.Q6_K,
@@ -32,7 +34,12 @@ _NUMBERS = (_Type.F16, _Type.BF16, _Type.F32)
 
 
 def import_gguf(
-    source: Path, destination: Path, *, name: str | None = None, progress: Progress = lambda stage, done, total: None
+    source: Path,
+    destination: Path,
+    *,
+    name: str | None = None,
+    progress: Progress = lambda stage, done, total: None,
+    weights: Precision = "exact",
 ) -> ModelFolder:
     """Make the model folder `destination` from the GGUF file `source`; it appears whole or not at all.
 
@@ -49,7 +56,9 @@ def import_gguf(
     def origin() -> Source:
         return Source(file=source.name, sha256=model_folder.sha256(source))
 
-    return write_chat_folder(model, origin, destination, name=name or destination.name, progress=progress)
+    return write_chat_folder(
+        model, origin, destination, name=name or destination.name, progress=progress, weights=weights
+    )
 
 
 class _BoundedReader(gguf.GGUFReader):

@@ -110,7 +110,7 @@ def catalog(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         progress("import", 0, 0)
         return SimpleNamespace(name=name, path=models_dir / name)
 
-    def import_model(path: Path, models_dir: Path, progress: Progress, name: str | None) -> Any:
+    def import_model(path: Path, models_dir: Path, progress: Progress, name: str | None, weights: str) -> Any:
         raise OSError(28, "No space left on device")
 
     fake = SimpleNamespace(CATALOG={"small": None}, pull=pull, import_model=import_model)
