@@ -32,7 +32,7 @@ def divergence(file: Path, folder: Path) -> float:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
 def test_each_type_computes_the_dequantised_model(tmp_path: Path, kind: str, tied: bool) -> None:
     file = write_tiny_gguf(tmp_path / "tiny.gguf", kind, tied=tied)
     assert divergence(file, tmp_path / "tiny") < (ROUNDED if kind.startswith("Q") else EXACT)
@@ -125,7 +125,7 @@ def test_the_folder_says_what_the_file_said(tmp_path: Path) -> None:
         ({"metadata": {"tokenizer.ggml.token_type": [1, 1, 3]}}, "the types of 3"),
         ({"without": ("blk.1.ffn_up.weight",)}, r"lacks 1 tensors, blk\.1\.ffn_up\.weight"),
         ({"extra": {"blk.0.attn_q.bias": np.zeros(64, np.float32)}}, r"blk\.0\.attn_q\.bias, which"),
-        ({"kinds": {"ffn_up": "Q5_0"}}, r"blk\.0\.ffn_up\.weight is of type Q5_0; supported"),
+        ({"kinds": {"ffn_up": "TQ2_0"}, "hidden": 256}, r"blk\.0\.ffn_up\.weight is of type TQ2_0; supported"),
         ({"metadata": {"llama.feed_forward_length": 128}}, r"has shape \(96, 64\) and should have \(128, 64\)"),
     ],
 )

@@ -11,6 +11,8 @@ from tests.engine.tiny_gguf import random_blocks
 FORMATS = [
     ("Q4_0", blocks.Q4_0),
     ("Q4_1", blocks.Q4_1),
+    ("Q5_0", blocks.Q5_0),
+    ("Q5_1", blocks.Q5_1),
     ("Q8_0", blocks.Q8_0),
     ("Q4_K", super_blocks.Q4_K),
     ("Q6_K", super_blocks.Q6_K),
