@@ -54,7 +54,7 @@ def _total_bounds(row: Row, scaled: NDArray[np.float64], mass: float, temperatur
     of the rest is above the last candidate, so the rest is at most r * exp((l_K - l0) * (1/T - 1)); for T > 1, by the
     power mean inequality, at most n^(1 - 1/T) * r^(1/T) for n tokens; n is not known here, and 2^20 is above it.
     """
-    plain = float(np.exp(scaled * temperature).sum())
+    plain = mass if temperature == 1.0 else float(np.exp(scaled * temperature).sum())
     rest = max(0.0, math.exp(row.logsumexp - float(row.logits[0])) - plain)
     if temperature == 1.0:
         return mass + rest, mass + rest
