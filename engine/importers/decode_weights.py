@@ -121,9 +121,6 @@ class _Writer:
         return self._append("cosines", cosines), self._append("sines", sines)
 
     def _layer(self, block: str) -> Layer:
-        norms = None
-        if self._model.head_norms:
-            norms = self._head_norms(block)
         return Layer(
             attention_norm=self._vector(f"{block}.attn_norm.weight"),
             query_key_value=self._group(*(f"{block}.attn_{part}" for part in "qkv")),
@@ -131,7 +128,7 @@ class _Writer:
             feed_forward_norm=self._vector(f"{block}.ffn_norm.weight"),
             gate_up=self._group(*(f"{block}.ffn_{part}" for part in ("gate", "up"))),
             down=self._weight(f"{block}.ffn_down"),
-            query_key_norm=norms,
+            query_key_norm=self._head_norms(block) if self._model.head_norms else None,
         )
 
     def _head_norms(self, block: str) -> TensorProto:
