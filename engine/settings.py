@@ -27,6 +27,7 @@ class ModelSettings:
     prefix_ttl_s: float = 600.0  # chat: how long a text is kept for others that begin like it; 0: not at all
     prefix_sharing: Literal["key", "all"] = "key"  # chat: others of the same API key, or of any
     speculation: bool = True  # chat: read likely tokens ahead where it pays; changes no answer's distribution
+    deterministic: bool = False  # chat: the same bits alone and beside others, slower and without speculation
     max_batch: int = 16  # embedding: rows per run
     window_s: float = 0.0  # embedding: how long the first waiting job may wait for others
     provider: ProviderName = "cpu"  # where its graph runs

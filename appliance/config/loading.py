@@ -104,6 +104,7 @@ def _engine_settings(config: HeadraceConfig, root: Path) -> EngineSettings | Non
                 prefix_ttl_s=model.prefix_ttl,
                 prefix_sharing=model.prefix_sharing,
                 speculation=model.speculation,
+                deterministic=model.deterministic,
                 max_batch=model.batching.max_batch,
                 window_s=model.batching.window,
                 provider=model.provider,

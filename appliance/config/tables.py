@@ -70,6 +70,7 @@ class Model(Table):
     prefix_ttl: Duration = 600.0  # chat: how long a text is kept for others that begin like it
     prefix_sharing: Literal["key", "all"] = "key"  # chat: others of the same API key, or of any
     speculation: bool = True  # chat: read likely tokens ahead where it pays
+    deterministic: bool = False  # chat: the same bits alone and beside others, slower and without speculation
     batching: Batching = Batching()  # embedding
     provider: ProviderName = "cpu"
     provider_options: dict[str, str | int] = Field(default_factory=dict)  # as ONNX Runtime knows them

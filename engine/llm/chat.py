@@ -63,7 +63,8 @@ class ChatModel:
             max_stall_s=settings.max_stall_s,
             max_chunk=max_chunk,
             slots=slots,
-            speculation=settings.speculation,
+            speculation=settings.speculation and not settings.deterministic,
+            deterministic=settings.deterministic,
         )
         work_s = self.lane.scheduler.work_s
         self.admission = Admission(running=decoder.slots, queue=settings.max_queue, work_s=work_s)
@@ -81,7 +82,12 @@ class ChatModel:
         facts = folder.chat
         vocabulary = load_vocabulary(folder)
         decoder = load_decoder(
-            folder, slots=settings.slots, context=settings.context, threads=threads, placement=settings.placement
+            folder,
+            slots=settings.slots,
+            context=settings.context,
+            threads=threads,
+            placement=settings.placement,
+            deterministic=settings.deterministic,
         )
         _check_context_fits(decoder, kv_bytes)
         decoder.warm()

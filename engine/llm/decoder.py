@@ -73,8 +73,13 @@ class Decoder:
         slots: int,
         context: int,
         device: tuple[str, int] | None = None,
+        deterministic: bool = False,
     ) -> None:
-        """device: where keys and values lie beside the graph, by name and number; None: in the box's own memory."""
+        """device: where keys and values lie beside the graph, by name and number; None: in the box's own memory.
+
+        deterministic: the logits of a row of two tokens or more are the same to the bit whatever rows it comes with and
+        however it was cut. Kernels for one token or one row of logits are others, so a run is padded to two of each.
+        """
         self.slots = slots
         self.context = context
         self.vocab_size = facts.vocab_size
@@ -84,7 +89,7 @@ class Decoder:
         self._memory = KvMemory(self._shape) if device is None else DeviceKvMemory(self._shape, *device)
         self._on_device = device is not None
         self._held_tokens = np.zeros(slots, np.int32)
-        self._step = _StepArrays(slots, facts)
+        self._step = _StepArrays(slots, facts, least=2 if deterministic else 1)
         self._bindings: dict[tuple[int, int], _Binding] = {}
 
     def run(self, rows: Sequence[RowWork]) -> list[list[RowLogits]]:
@@ -198,8 +203,10 @@ class _StepArrays:
     Those of the logits grow to the most that a run asked for: a vocabulary takes up to 600 KiB a row.
     """
 
-    def __init__(self, slots: int, facts: ChatFacts) -> None:
-        most = slots * facts.max_chunk
+    def __init__(self, slots: int, facts: ChatFacts, *, least: int) -> None:
+        """least: a run is padded to so many tokens, tokens of the longest row and logits."""
+        most = max(least, facts.max_chunk) * slots
+        self._least = least
         self._tokens = np.zeros(most, np.int64)
         self._gather = np.zeros(most, np.int64)
         self._scatter = np.zeros(most, np.int64)
@@ -209,7 +216,7 @@ class _StepArrays:
         self._total = np.zeros((), np.int32)
         self._facts = facts
         self._sizes = (0, 0, 0, 0, 0)  # slots covered, longest row, tokens, logits, logits that the arrays hold
-        self._make_outputs(slots)
+        self._make_outputs(max(least, slots))
 
     def _make_outputs(self, most: int) -> None:
         """Arrays for up to `most` logits; what was handed out of the old ones stays as it is."""
@@ -222,7 +229,7 @@ class _StepArrays:
     def lay_out(self, rows: Sequence[RowWork], first: int, end: int, held_tokens: NDArray[np.int32]) -> None:
         """Fill the inputs of a run over the slots [first, end)."""
         covered = end - first
-        longest = max(len(row.tokens) for row in rows)
+        longest = max(self._least, *(len(row.tokens) for row in rows))
         self._query_seqlens[:covered] = 0
         np.maximum(held_tokens[first:end] - 1, 0, out=self._seqlens_k[:covered])  # an empty idle slot may not say -1
         gather = self._gather[: covered * longest].reshape(covered, longest)
@@ -239,12 +246,14 @@ class _StepArrays:
             self._last[logits : logits + row.num_logits] = range(stop - row.num_logits, stop)
             logits += row.num_logits
             start = stop
-        if not logits:  # the graph needs at least one place to compute logits for
-            self._last[0] = start - 1
-        if logits > self._most_logits:
-            self._make_outputs(logits)
+        tokens, num_logits = max(self._least, start), max(self._least, logits)  # the graph needs at least one place
+        self._tokens[start:tokens] = self._tokens[start - 1]
+        self._scatter[start:tokens] = self._scatter[start - 1]
+        self._last[logits:num_logits] = start - 1
+        if num_logits > self._most_logits:
+            self._make_outputs(num_logits)
         self._total[()] = max(longest, int(self._seqlens_k[:covered].max()) + 1)
-        self._sizes = (covered, longest, start, max(1, logits), self._most_logits)
+        self._sizes = (covered, longest, tokens, num_logits, self._most_logits)
 
     def bind(self, bound: _Binding) -> None:
         """Bind the parts in use as the graph's inputs and outputs, unless they are bound so already."""
@@ -288,14 +297,22 @@ def load_decoder(
     context: int | None = None,
     threads: int,
     placement: Placement = CPU_ALONE,
+    deterministic: bool = False,
 ) -> Decoder:
-    """Load a chat model; `context` None takes the model's own. Raises ModelError."""
+    """Load a chat model; `context` None takes the model's own. deterministic: see Decoder. Raises ModelError."""
     facts = folder.chat
     if context is not None and context > facts.context:
         raise ModelError(f"{folder.path}: a context of {context} passes the model's {facts.context}; set it lower")
     session = open_session(folder.file(model_folder.GRAPH), threads=threads, placement=placement)
     try:
-        return Decoder(session, facts, slots=slots, context=context or facts.context, device=device_of(session))
+        return Decoder(
+            session,
+            facts,
+            slots=slots,
+            context=context or facts.context,
+            device=device_of(session),
+            deterministic=deterministic,
+        )
     except OSError as error:
         what = f"{slots} slots of {context or facts.context} tokens"
         raise ModelError(f"{folder.path}: no address space for {what} ({error}); set fewer slots or less") from error

@@ -60,8 +60,12 @@ class LanguageLane:
         max_chunk: int,
         slots: Slots,
         speculation: bool = False,
+        deterministic: bool = False,
     ) -> None:
-        """max_chunk: see Scheduler. slots: the decoder's. speculation: whether to draft tokens where it pays."""
+        """max_chunk: see Scheduler. slots: the decoder's. speculation: whether to draft tokens where it pays.
+
+        deterministic: see Decoder; no token is read alone.
+        """
         self.name = name
         self.max_stall_s = max_stall_s
         self.scheduler = Scheduler(slots, cost, max_chunk=max_chunk)
@@ -73,6 +77,7 @@ class LanguageLane:
         self.num_drafted = 0  # draft tokens that were read, and those of them that were right
         self.num_accepted = 0
         self._speculation = speculation
+        self._least = 2 if deterministic else 1
         self._decoder = decoder
         self._token_bytes = token_bytes
         self._cost = cost
@@ -112,7 +117,7 @@ class LanguageLane:
     def run(self, shares: SequenceOf[Share], drafts: Drafts) -> list[Delivery]:
         """Run one step of the decoder and choose a token for every share that is read to its end, and as many more as
         its draft has right."""
-        rows = [_row(share, drafts.get(share.sequence, [])) for share in shares]
+        rows = [_row(share, drafts.get(share.sequence, []), self._least) for share in shares]
         began_at = time.perf_counter()
         answers = self._decoder.run(rows)
         took_s = time.perf_counter() - began_at
@@ -206,12 +211,15 @@ class _DecodeStep:
         return [*self._late, *self._lane.fail(self._shares, error)]
 
 
-def _row(share: Share, draft: list[int]) -> RowWork:
-    """The share as the decoder takes it; logits are wanted only when nothing stays unread, and after drafted tokens."""
+def _row(share: Share, draft: list[int], least: int) -> RowWork:
+    """The share as the decoder takes it; logits are wanted only when nothing stays unread, and after drafted tokens.
+
+    least: tokens of a row; for it tokens before the share's are read again.
+    """
     sequence, num_tokens = share
     if sequence.slot is None:
         raise RuntimeError("a sequence without a slot was scheduled")
-    start = sequence.num_cached
-    end = start + num_tokens
+    end = sequence.num_cached + num_tokens
+    start = max(0, min(sequence.num_cached, end - least))
     num_logits = int(end == len(sequence.tokens)) + len(draft)
     return RowWork(slot=sequence.slot, tokens=sequence.tokens[start:end] + draft, past=start, num_logits=num_logits)

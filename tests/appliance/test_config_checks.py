@@ -114,7 +114,7 @@ def test_models_become_settings_of_the_engine(place: ConfigFiles) -> None:
     loaded = place.load(
         LISTENER + "models: {threads: 2, hang: 10s, max_body: 1MiB, memory: 50%, "
         "chat: {path: m, slots: 4, context: 512, max_stall: 50ms, queue: 7, batching: {max_batch: 8, window: 2ms}, "
-        "prefix_ttl: 1m, prefix_sharing: all, speculation: false, "
+        "prefix_ttl: 1m, prefix_sharing: all, speculation: false, deterministic: true, "
         "provider: cuda, provider_options: {device_id: 1}, fallback: [cpu], idle_unload: 30m}}\n"
     )
     assert loaded.engine is not None
@@ -122,7 +122,8 @@ def test_models_become_settings_of_the_engine(place: ConfigFiles) -> None:
     [model] = loaded.engine.models
     assert (model.name, model.path, model.slots, model.context) == ("chat", str(folder), 4, 512)
     assert (model.max_stall_s, model.max_queue, model.max_batch, model.window_s) == (0.05, 7, 8, 0.002)
-    assert (model.prefix_ttl_s, model.prefix_sharing, model.speculation) == (60.0, "all", False)
+    assert (model.prefix_ttl_s, model.prefix_sharing) == (60.0, "all")
+    assert (model.speculation, model.deterministic) == (False, True)
     assert (loaded.engine.memory, model.idle_unload_s) == (0.5, 1800.0)
     assert model.placement == Placement("cuda", {"device_id": "1"}, ("cpu",))
     assert loaded.proxy.engine_socket == loaded.engine.socket_path

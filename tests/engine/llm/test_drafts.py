@@ -142,3 +142,29 @@ def test_penalties_and_log_probabilities_see_every_token_once() -> None:
     plain, drafted = with_drafts(False), with_drafts(True)
     assert text_of(plain) == text_of(drafted)
     assert logprobs_of(plain) == logprobs_of(drafted) != []
+
+
+def test_a_deterministic_model_reads_no_token_alone_and_drafts_nothing() -> None:
+    decoder = FakeDecoder()
+    model = chat_model(decoder, speculation=True, deterministic=True)
+    (events,) = answers(model, ask(model, QUOTED))
+    assert text_of(events) == QUOTED
+    assert decoder.runs[1:] == [[(0, 2)]] * len(QUOTED)
+    assert model.lane.num_drafted == 0
+
+
+def test_a_seed_gives_the_same_text_with_drafts_and_without_so_the_distribution_is_the_same() -> None:
+    """The fake's logits are the same however many tokens a run reads, so nothing but the choosing can differ."""
+    said = [*b"abababababababababab" * 4]
+    accepted = rejected = 0
+    for seed in range(60):
+        texts = []
+        for speculation in (False, True):
+            model = chat_model(FakeDecoder(play(said), flat=True), speculation=speculation)
+            sampling = Sampling(temperature=0.02 if seed % 2 else 0.03)
+            (events,) = answers(model, ask(model, "ababab", sampling=sampling, seed=seed, max_tokens=60))
+            texts.append(text_of(events))
+        assert texts[0] == texts[1]
+        accepted += model.lane.num_accepted
+        rejected += model.lane.num_drafted - model.lane.num_accepted
+    assert min(accepted, rejected) > 50
