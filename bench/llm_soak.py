@@ -3,7 +3,8 @@
     python bench/llm_soak.py [--quick] [--seconds N] [--json FILE]
 
 More clients than slots, greedy and sampled answers, one choice and two, some behind one system prompt. A line is fitted
-to the engine's resident memory once it has warmed up; in the end nothing may run, wait or be unanswered.
+to the engine's resident memory, less what its keys and values take, once it has warmed up; in the end nothing may run,
+wait or be unanswered.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ if __name__ == "__main__":  # run as a file, this directory stands first, and `i
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench import prompts, serving
-from bench.memory import fit, sampled
+from bench.memory import fit, resident_kib
 from bench.report import Report, arguments, versions
 from bench.sse_client import Server, complete, model_figures
 
+Samples = list[tuple[float, float]]  # minutes, KiB
 CLIENTS, SLOTS = 12, 8
 LEAVE_SHARE, SHARED_SHARE = 0.25, 0.3
 WARMUP_SHARE = 0.3  # of the time, at most two minutes
@@ -42,8 +44,19 @@ class Counts:
     problems: list[str] = field(default_factory=list)
 
 
-async def load(server: Server, generator: random.Random, seconds: float) -> Counts:
-    """Keeps the clients asking; counts."""
+async def watch(server: Server, pid: int, taken: Samples, every_s: float) -> None:
+    """Adds (minutes, KiB) again and again: what is resident, less the keys and values of texts that run or are kept."""
+    begun_at = time.monotonic()
+    while True:
+        kv_bytes = (await model_figures(server))["kv_bytes"]
+        taken.append(((time.monotonic() - begun_at) / 60, resident_kib(pid) - kv_bytes / 1024))
+        await asyncio.sleep(every_s)
+
+
+async def load(server: Server, pid: int, generator: random.Random, seconds: float) -> tuple[Counts, Samples]:
+    """Keeps the clients asking; counts, and samples of the memory."""
+    samples: Samples = []
+    watching = asyncio.create_task(watch(server, pid, samples, max(0.2, seconds / 600)))
     counts, end_at = Counts(), time.monotonic() + seconds
     system = prompts.fresh(generator, 200)
 
@@ -64,7 +77,8 @@ async def load(server: Server, generator: random.Random, seconds: float) -> Coun
                 counts.problems.append(f"{type(error).__name__}: {error}"[:200])
 
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
-    return counts
+    watching.cancel()
+    return counts, samples
 
 
 def _request(generator: random.Random, system: list[int]) -> dict[str, Any]:
@@ -93,11 +107,8 @@ def main() -> None:
     )
     seconds = options.seconds or options.pick(600.0, 60.0, 5.0)
     folder = serving.model_folder(serving.CHAT)
-    with (
-        serving.engine_alone(folder, "--slots", str(SLOTS), "--context", "2048") as (server, pid),
-        sampled(pid) as samples,
-    ):
-        counts = uvloop.run(load(server, random.Random(0), seconds))
+    with serving.engine_alone(folder, "--slots", str(SLOTS), "--context", "2048") as (server, pid):
+        counts, samples = uvloop.run(load(server, pid, random.Random(0), seconds))
         inside = uvloop.run(left_inside(server))
     warm_min = min(seconds * WARMUP_SHARE, 120.0) / 60
     warm = [(at, kib) for at, kib in samples if at >= warm_min]
@@ -106,8 +117,8 @@ def main() -> None:
         name="llm_soak",
         method=(
             f"{seconds:g} s of {CLIENTS} clients on {SLOTS} slots of {serving.CHAT}, engine alone; {LEAVE_SHARE:.0%} "
-            f"leave within 3 s; resident memory every second without the first {warm_min * 60:.0f} s; slope by least "
-            "squares, with its standard error, which takes samples as independent; last half: of those samples alone"
+            f"leave within 3 s; resident memory less keys and values, without the first {warm_min * 60:.0f} s; slope "
+            "by least squares, with its standard error, which takes samples as independent; last half: of those alone"
         ),
         versions=versions("headrace", "onnxruntime"),
         rows=[{"requests": name, "num": getattr(counts, name)} for name in ("ended", "left", "failed")],
