@@ -113,8 +113,8 @@ def import_model(
 ) -> ModelFolder:
     """Make the model folder ``models_dir/name`` from a .gguf file or a Hugging Face directory.
 
-    name: by default the file's or directory's own; weights: of a GGUF file, whose matrices may become float32 (those
-    of a directory always do). Raises ModelError, also when a sound model of that name is there.
+    name: by default the file's or directory's own; weights: in what form a chat model's matrices are kept (those of a
+    directory are float32 already). Raises ModelError, also when a sound model of that name is there.
     """
     name = name or re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", path.resolve().name.removesuffix(".gguf")).strip("-")
     if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]*", name):
@@ -129,7 +129,7 @@ def import_model(
 def importer_of(path: Path, weights: Precision = "exact") -> Callable[..., ModelFolder]:
     """What makes a model folder of what lies at `path`; called with that, the folder, `name` and `progress`."""
     if (path / "config.json").is_file():
-        return import_hugging_face
+        return partial(import_hugging_face, weights=weights)
     if path.is_file() and path.suffix == ".gguf":
         return partial(import_gguf, weights=weights)
     if not path.exists():

@@ -28,6 +28,7 @@ PURE = [
     "engine/importers/gguf_blocks.py",
     "engine/importers/gguf_super_blocks.py",
     "engine/importers/rope.py",
+    "engine/importers/rotations.py",
     "engine/llm/cost.py",
     "engine/llm/deadlines.py",
     "engine/llm/detokenize.py",

@@ -14,17 +14,12 @@ Outputs    top_ids int64 [R, K], top_logits float32 [R, K], logsumexp float32 [R
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-from engine.importers.weights import alias
-
-MICROSOFT = "com.microsoft"
-BLOCK = 32
+from engine.importers.projections import MICROSOFT, Graph, Readable, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +39,6 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantised:
-    """A weight [rows, columns] in blocks along the columns, as MatMulNBits takes it."""
-
-    rows: int
-    columns: int
-    bits: int
-    integers: TensorProto  # uint8 [rows, columns/block, block·bits/8]
-    scales: TensorProto  # float32 [rows, columns/block]
-    centres: TensorProto | None = None  # float32 [rows, columns/32], added to every weight of a block; block is 32
-    block: int = BLOCK
-    bias: TensorProto | None = None  # float32 [rows]
-
-
-@dataclass(frozen=True, slots=True)
-class Plain:
-    """A weight [rows, columns] in float32."""
-
-    rows: int
-    columns: int
-    values: TensorProto
-    bias: TensorProto | None = None  # float32 [rows]
-
-
-Weight = Quantised | Plain
-
-
-@dataclass(frozen=True, slots=True)
 class Layer:
     """The weights of one layer; each group of projections shares its input and lies one after another."""
 
@@ -85,98 +53,25 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All weights of a model. A head of None means that the embedding serves as the head too."""
+    """All weights of a model. A head of None means that the embedding serves as the head too.
 
-    embedding: Weight
+    rotation: float32 [hidden, hidden], by which the embedding is multiplied where the other weights are meant for it.
+    """
+
+    embedding: Readable
     layers: Sequence[Layer]
     output_norm: TensorProto
     head: Weight | None
-
-
-class _Graph:
-    """Nodes and initializers as they are added; a value is known by its name."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.initializers: dict[str, TensorProto] = {}
-        self._sums: dict[str, str] = {}
-
-    def add(self, op: str, inputs: Sequence[str], output: str, *more: str, domain: str = "", **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(op, list(inputs), [output, *more], name=output, domain=domain, **attributes))
-        return output
-
-    def tensor(self, tensor: TensorProto) -> str:
-        self.initializers[tensor.name] = tensor
-        return str(tensor.name)
-
-    def constant(self, name: str, value: NDArray[np.generic]) -> str:
-        return self.tensor(numpy_helper.from_array(value, name))
-
-    def project(self, source: str, weights: Sequence[Weight], output: str) -> str:
-        """Multiply by each weight; the results lie side by side along the last axis."""
-        if len(weights) == 1:
-            return self._multiply(source, weights[0], output)
-        parts = [self._multiply(source, weight, f"{output}.{at}") for at, weight in enumerate(weights)]
-        return self.add("Concat", parts, output, axis=-1)
-
-    def _multiply(self, source: str, weight: Weight, output: str) -> str:
-        bias = [] if weight.bias is None else [self.tensor(weight.bias)]
-        if isinstance(weight, Plain):
-            return self.add("Gemm", [source, self.tensor(weight.values), *bias], output, transB=1)
-        product = output if weight.centres is None else f"{output}.product"
-        unused = ["", ""] if bias else []  # zero points and the order of columns
-        self.add(
-            "MatMulNBits",
-            [source, self.tensor(weight.integers), self.tensor(weight.scales), *unused, *bias],
-            product,
-            domain=MICROSOFT,
-            K=weight.columns,
-            N=weight.rows,
-            bits=weight.bits,
-            block_size=weight.block,
-            accuracy_level=4,
-        )
-        if weight.centres is not None:
-            sums = self._block_sums(source, weight.columns)
-            self.add("Gemm", [sums, self.tensor(weight.centres), product], output, transB=1)
-        return output
-
-    def _block_sums(self, source: str, columns: int) -> str:
-        """The sums [T, columns/32] of the blocks of a value, computed once for all projections of it."""
-        if source not in self._sums:
-            blocks = self._in_blocks(source, columns)
-            axis = self.constant("last_axis", np.array([-1], np.int64))
-            self._sums[source] = self.add("ReduceSum", [blocks, axis], f"{source}.sums", keepdims=0)
-        return self._sums[source]
-
-    def look_up(self, weight: Weight, ids: str, output: str) -> str:
-        """Rows of a weight as float32."""
-        if isinstance(weight, Plain):
-            return self.add("Gather", [self.tensor(weight.values), ids], output)
-        flat = alias(weight.integers, f"{weight.integers.name}.rows", (weight.rows, weight.columns * weight.bits // 8))
-        attributes = {"bits": weight.bits, "block_size": weight.block, "gather_axis": 0, "quantize_axis": 1}
-        inputs = [self.tensor(flat), ids, self.tensor(weight.scales)]
-        if weight.centres is None:
-            return self.add("GatherBlockQuantized", inputs, output, domain=MICROSOFT, **attributes)
-        centred = self.add("GatherBlockQuantized", inputs, f"{output}.centred", domain=MICROSOFT, **attributes)
-        blocks = self._in_blocks(centred, weight.columns)
-        centres = self.add("Gather", [self.tensor(weight.centres), ids], f"{output}.centres")
-        axis = self.constant("last_axis", np.array([-1], np.int64))
-        column = self.add("Unsqueeze", [centres, axis], f"{output}.centres_column")
-        exact = self.add("Add", [blocks, column], f"{output}.exact")
-        width = self.constant(f"columns.{weight.columns}", np.array([-1, weight.columns], np.int64))
-        return self.add("Reshape", [exact, width], output)
-
-    def _in_blocks(self, source: str, columns: int) -> str:
-        shape = self.constant(f"blocks.{columns}", np.array([-1, columns // BLOCK, BLOCK], np.int64))
-        return self.add("Reshape", [source, shape], f"{source}.blocks")
+    rotation: TensorProto | None = None
 
 
 def build_graph(shape: Shape, weights: Weights, cosines: TensorProto, sines: TensorProto) -> onnx.ModelProto:
     """Build the graph. `cosines` and `sines` are float32 [C, head_dim/2]."""
-    graph = _Graph()
+    graph = Graph()
     epsilon = shape.norm_epsilon
     residual = graph.look_up(weights.embedding, "tokens", "embedding")
+    if weights.rotation is not None:
+        residual = graph.add("MatMul", [residual, graph.tensor(weights.rotation)], "embedding.rotated")
     delta = ""
     rotary = [graph.tensor(cosines), graph.tensor(sines)]
     last_scatter = graph.add("Gather", ["scatter", "last"], "last_scatter")
@@ -204,7 +99,7 @@ def build_graph(shape: Shape, weights: Weights, cosines: TensorProto, sines: Ten
 
 
 def _normalise(
-    graph: _Graph, residual: str, delta: str, gain: TensorProto, epsilon: float, name: str
+    graph: Graph, residual: str, delta: str, gain: TensorProto, epsilon: float, name: str
 ) -> tuple[str, str]:
     """RMS norm of residual + delta; returns it and the sum, which is the next residual."""
     gains = graph.tensor(gain)
@@ -216,7 +111,7 @@ def _normalise(
     return name, total
 
 
-def _normalise_heads(graph: _Graph, shape: Shape, packed: str, gains: TensorProto, name: str) -> str:
+def _normalise_heads(graph: Graph, shape: Shape, packed: str, gains: TensorProto, name: str) -> str:
     """RMS norm of every head of queries and keys, values left alone; the attention kernel's own is not on the CPU."""
     heads, kept = shape.heads + shape.kv_heads, shape.kv_heads * shape.head_dim
     normed, values = f"{name}.query_key", f"{name}.value"
@@ -231,7 +126,7 @@ def _normalise_heads(graph: _Graph, shape: Shape, packed: str, gains: TensorProt
     return graph.add("Concat", [joined, values], f"{name}.query_key_value_normed", axis=-1)
 
 
-def _attend(graph: _Graph, shape: Shape, layer: int, packed: str, rotary: Sequence[str], places: str) -> str:
+def _attend(graph: Graph, shape: Shape, layer: int, packed: str, rotary: Sequence[str], places: str) -> str:
     """Attention of packed queries, keys and values [T, ·] over the slots' memory; returns packed rows at `places`."""
     name = f"layer.{layer}"
     padded = graph.add("Gather", [packed, "gather"], f"{name}.padded")
@@ -255,7 +150,7 @@ def _attend(graph: _Graph, shape: Shape, layer: int, packed: str, rotary: Sequen
     return graph.add("Gather", [flat, places], f"{name}.attended_packed")
 
 
-def _feed_forward(graph: _Graph, normed: str, layer: Layer, name: str) -> str:
+def _feed_forward(graph: Graph, normed: str, layer: Layer, name: str) -> str:
     """SwiGLU: down(silu(gate) · up)."""
     both = graph.project(normed, layer.gate_up, f"{name}.gate_up")
     gate, up = f"{name}.gate", f"{name}.up"
@@ -265,7 +160,7 @@ def _feed_forward(graph: _Graph, normed: str, layer: Layer, name: str) -> str:
     return graph.project(product, [layer.down], f"{name}.down")
 
 
-def _log_sum_exp(graph: _Graph, logits: str, output: str) -> str:
+def _log_sum_exp(graph: Graph, logits: str, output: str) -> str:
     """The logsumexp [R, 1], as the distance of a logit from its log-probability.
 
     LogSoftmax is vectorised where ReduceLogSumExp is not: 0.1 against 0.5 ms for a row of 49,152, and more exact.
@@ -277,7 +172,7 @@ def _log_sum_exp(graph: _Graph, logits: str, output: str) -> str:
     return graph.add("Sub", [one_logit, its_log], output)
 
 
-def _model(shape: Shape, graph: _Graph) -> onnx.ModelProto:
+def _model(shape: Shape, graph: Graph) -> onnx.ModelProto:
     def value(name: str, element: int, *dims: int | str) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, element, dims)
 

@@ -5,7 +5,8 @@
     tokenizer_config.json, chat_template.jinja, generation_config.json     read where present
     README.md                                                              its header may name the weights' license
 
-Everything is checked before any work. Weights become float32, whatever floating-point type they are stored in.
+Everything is checked before any work. Weights become float32, whatever floating-point type they are stored in, or
+eight bits where that is asked for.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from pathlib import Path
 from engine import model_folder
 from engine.importers.bert import import_bert
 from engine.importers.chat_folder import ChatSource, check_shapes, write_chat_folder
-from engine.importers.decode_weights import Progress, StoredTensor
+from engine.importers.decode_weights import Precision, Progress, StoredTensor
 from engine.importers.family import Hyperparameters
 from engine.importers.hugging_face_config import read_hyperparameters
 from engine.importers.hugging_face_files import read_json, read_license
@@ -44,7 +45,12 @@ _IN_LAYER = {
 
 
 def import_hugging_face(
-    source: Path, destination: Path, *, name: str | None = None, progress: Progress = lambda stage, done, total: None
+    source: Path,
+    destination: Path,
+    *,
+    name: str | None = None,
+    progress: Progress = lambda stage, done, total: None,
+    weights: Precision = "exact",
 ) -> ModelFolder:
     """Make the model folder `destination` from the directory `source`; it appears whole or not at all.
 
@@ -53,6 +59,8 @@ def import_hugging_face(
     """
     config = read_json(source / "config.json")
     if config.get("model_type") == "bert":
+        if weights == "int8":
+            raise ModelError(f"{source}: eight-bit weights are for language models; import it without --weights")
         return import_bert(source, destination, name=name, progress=progress)
     try:
         model = read_hyperparameters(config)
@@ -65,7 +73,12 @@ def import_hugging_face(
     progress("read", 1, 1)
     checked = ChatSource(model, tensors, vocabulary, read_license(source / "README.md"))
     return write_chat_folder(
-        checked, lambda: _origin(files), destination, name=name or destination.name, progress=progress
+        checked,
+        lambda: _origin(files),
+        destination,
+        name=name or destination.name,
+        progress=progress,
+        weights=weights,
     )
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 PAGE_BYTES = 4096
 
 _DTYPES = {
+    np.dtype(np.int8): onnx.TensorProto.INT8,
     np.dtype(np.uint8): onnx.TensorProto.UINT8,
     np.dtype(np.float16): onnx.TensorProto.FLOAT16,
     np.dtype(np.float32): onnx.TensorProto.FLOAT,

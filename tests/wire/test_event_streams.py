@@ -201,11 +201,13 @@ async def test_an_engine_that_is_down_answers_at_once_and_is_forgiven() -> None:
         assert (await running.ask(POST)).status == 200
 
 
-async def test_an_engine_without_a_socket_is_a_503() -> None:
+async def test_an_engine_without_a_socket_is_a_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    # So long its successor is waited for, and longer than any test may take.
+    monkeypatch.setattr("proxy.upstream.upstream.ENGINE_CONNECT_S", 0.2)
     config = {
         "routes": [{"to": "engine"}],
         "engine_socket": "/tmp/headrace-nobody-listens-here.sock",
-        "defaults": {"timeouts": {"connect": "200ms"}},  # for so long it is waited for one that may be on its way
+        "defaults": {"timeouts": {"connect": "200ms"}},
     }
     async with edge(config) as running:
         answer = await running.ask(POST)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from engine import model_folder
+from engine.importers.decode_weights import Precision
 from engine.importers.gguf import import_gguf
 from engine.llm.decoder import RowWork, load_decoder
 from engine.model_folder import ModelError
@@ -21,9 +22,9 @@ PROMPT = [1, 70, 80, 90, 100, 110, 256, 264, 120, 5, 6, 7, 200, 33, 44]
 EXACT, ROUNDED = 1e-6, 2e-3
 
 
-def divergence(file: Path, folder: Path) -> float:
+def divergence(file: Path, folder: Path, weights: Precision = "exact") -> float:
     """The mean KL of the imported model from the reference, over every position of the prompt."""
-    decoder = load_decoder(import_gguf(file, folder), slots=1, threads=1)
+    decoder = load_decoder(import_gguf(file, folder, weights=weights), slots=1, threads=1)
     logits = []
     for past, token in enumerate(PROMPT):
         ((row,),) = decoder.run([RowWork(0, [token], past, 1)])
@@ -44,6 +45,14 @@ def test_each_family_computes_what_it_should(tmp_path: Path, family: str, kind: 
     file = write_tiny_gguf(tmp_path / "tiny.gguf", kind, family=family)
     assert divergence(file, tmp_path / "tiny") < bound
     assert model_folder.read(tmp_path / "tiny").manifest.architecture == family
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("kind", ["F32", "Q4_1"])
+def test_in_eight_bits_each_family_computes_nearly_the_same(tmp_path: Path, family: str, kind: str, tied: bool) -> None:
+    file = write_tiny_gguf(tmp_path / "tiny.gguf", kind, family=family, tied=tied)
+    assert divergence(file, tmp_path / "tiny", "int8") < ROUNDED
 
 
 @pytest.mark.parametrize("kinds", [{}, {"attn_v": "Q6_K", "ffn_down": "Q6_K", "token_embd": "Q6_K"}])
