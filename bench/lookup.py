@@ -1,16 +1,24 @@
 """Speculation by prompt look-up against none: one greedy stream that quotes its prompt, one that chats.
 
+    python bench/lookup.py [--quick] [--json FILE]
+
 Owns the questions and the two lanes, in this process without server or proxy: only the steps differ.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
+
+if __name__ == "__main__":  # run as a file, this directory stands first, and `import proxy` would find bench/proxy.py
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench import serving
+from bench.report import Report, arguments, ratio, versions
 from bench.rounds import Figures, column, interleave
 from engine import model_folder
 from engine.llm.chat import ChatModel
@@ -52,8 +60,9 @@ def tokens_per_s(model: ChatModel, questions: Sequence[str], num_tokens: int) ->
     return {"tokens_per_s": num_chosen / took_s}
 
 
-def gains(num_rounds: int, num_tokens: int) -> dict[str, float]:
-    """{lookup_gain_quoting, lookup_gain_chat}: medians of interleaved rounds, with against without."""
+def main() -> None:
+    options = arguments(__doc__)
+    num_rounds, num_tokens = options.rounds or options.pick(7, 3, 1), options.pick(96, 64, 12)
     folder = model_folder.read(serving.model_folder(serving.CHAT))
     models = {}
     for speculation in (False, True):
@@ -61,17 +70,31 @@ def gains(num_rounds: int, num_tokens: int) -> dict[str, float]:
         models[speculation] = ChatModel.load(folder, settings, threads=serving.num_cores(), kv_bytes=_KV_BYTES)
     kinds = {"quoting": QUOTING, "chat": CHATS}
     measures = {
-        f"{kind}, {speculation}": partial(tokens_per_s, model, questions, num_tokens)
+        f"{kind}, {'with' if speculation else 'without'}": partial(tokens_per_s, model, questions, num_tokens)
         for kind, questions in kinds.items()
         for speculation, model in models.items()
     }
-    speed = column(interleave(measures, num_rounds, label="what"), "tokens_per_s", label="what")
+    rows = interleave(measures, num_rounds, label="what")
     for model in models.values():
         model.close()
-    return {f"lookup_gain_{kind}": speed[f"{kind}, True"] / speed[f"{kind}, False"] for kind in kinds}
+    speed = column(rows, "tokens_per_s", label="what")
+    Report(
+        name="lookup",
+        method=(
+            f"{serving.CHAT}, one greedy stream, {num_tokens} tokens of each answer after its prompt was read, in this "
+            f"process; {num_rounds} interleaved rounds, medians"
+        ),
+        versions=versions("headrace", "onnxruntime", "numpy"),
+        rows=rows,
+        ratios={f"lookup_gain_{kind}": ratio(speed[f"{kind}, with"], speed[f"{kind}, without"]) for kind in kinds},
+    ).finish(options.json)
 
 
 def _step(model: ChatModel) -> None:
     planned = model.lane.plan(time.monotonic(), model.lane.max_stall_s)
     if planned is not None:
         planned.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -30,10 +30,11 @@ RATIOS = {
     },
     "host_work": {"greedy_device_host_ms", "sampled_device_host_ms", "greedy_loop_ms", "idle_slots_cost"},
     "loading": {"ready_s", "load_peak_vs_steady"},
+    "lookup": {"lookup_gain_quoting", "lookup_gain_chat"},
     "llm_soak": {"llm_rss_slope_kib_per_min", "left_inside", "llm_soak_failures"},
     "batching": {"batched_vs_bare", "batched_vs_one_client"},
 }
-MODEL = ("llm", "arrivals", "host_work", "loading", "llm_soak", "batching")
+MODEL = ("llm", "arrivals", "host_work", "loading", "lookup", "llm_soak", "batching")
 EDGE = [name for name in RATIOS if name not in MODEL]
 
 
