@@ -218,7 +218,14 @@ class Forward:
             data = request_head(x, self._upstream, may_switch=self._may_switch)
             if upload is not None and not uploading:
                 data += upload.whole()
-            connection.request(data, relay, head_request=x.method == "HEAD", now=now, may_switch=self._may_switch)
+            connection.request(
+                data,
+                relay,
+                head_request=x.method == "HEAD",
+                now=now,
+                may_switch=self._may_switch,
+                short_reads=x.scheme == "https",
+            )
         except (BodyBroken, TooLarge) as error:
             assert upload is not None
             relay.refuse_body(*upload.refused(error))

@@ -25,6 +25,8 @@ from proxy.upstream.retry import Failure
 
 #: One read takes an answer of 64 KiB and its head; a slow client may have so much waiting, and the high-water mark.
 READ_BYTES: Final = 98304
+#: For a client over TLS, whose connection holds what waits twice, in the clear and encrypted.
+SHORT_READ_BYTES: Final = 32768
 #: A connection that was idle for so long and is closed under a request was, most likely, closed for being idle. One in
 #: constant use was not, whatever the server meant by it: to repeat what it closes, free of any budget, feeds a storm.
 STALE_S: Final = 0.2
@@ -32,6 +34,7 @@ WRITE_HIGH_BYTES: Final = 65536
 WRITE_LOW_BYTES: Final = 16384
 _MAX_LAST_READS: Final = 16
 _buffer: Final = memoryview(bytearray(READ_BYTES))
+_short_buffer: Final = _buffer[:SHORT_READ_BYTES]
 
 
 class Exchanger(Receiver):
@@ -54,8 +57,9 @@ class UpstreamConnection:
     uvloop takes whatever has the methods of an asyncio.BufferedProtocol for one.
     """
 
-    __slots__ = ("_exchanger", "_heard", "_on_lost", "_outbox", "_parser", "_reading_paused", "_second", "_was_idle_s",
-                 "_writable", "heard_at", "idle_since", "num_requests", "transport")  # fmt: skip
+    __slots__ = ("_exchanger", "_heard", "_on_lost", "_outbox", "_parser", "_reading_paused", "_second",
+                 "_short_reads", "_was_idle_s", "_writable", "heard_at", "idle_since", "num_requests",
+                 "transport")  # fmt: skip
 
     def __init__(self, on_lost: Callable[[UpstreamConnection], None] | None = None) -> None:
         """on_lost: told once, when a connection that was made is no more."""
@@ -70,6 +74,7 @@ class UpstreamConnection:
         self._parser = ResponseParser()
         self._heard = False
         self._reading_paused = False
+        self._short_reads = False
         self._second: socket.socket | None = None  # descriptor of the same connection, during an upload
         self._writable: asyncio.Future[None] | None = None
 
@@ -80,15 +85,23 @@ class UpstreamConnection:
         return transport is not None and not transport.is_closing()
 
     def request(
-        self, data: bytes, exchanger: Exchanger, *, head_request: bool, now: float, may_switch: bool = False
+        self,
+        data: bytes,
+        exchanger: Exchanger,
+        *,
+        head_request: bool,
+        now: float,
+        may_switch: bool = False,
+        short_reads: bool = False,
     ) -> None:
         """Send the head of a request, and what is there of its body; the answer goes to ``exchanger``. may_switch: it
-        asks for another protocol."""
+        asks for another protocol. short_reads: a read of the answer is to bring less."""
         assert self.transport is not None
         self.num_requests += 1
         self._exchanger = exchanger
         self._parser.expect(exchanger, head_request=head_request, may_switch=may_switch)
         self._heard = False
+        self._short_reads = short_reads
         self._was_idle_s = now - self.idle_since if self.num_requests > 1 else 0.0
         self.heard_at = now
         self._outbox.post(self.transport, data)
@@ -173,7 +186,7 @@ class UpstreamConnection:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _buffer
+        return _short_buffer if self._short_reads else _buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         exchanger = self._exchanger

@@ -317,17 +317,17 @@ async def test_B13_an_old_clients_head_request() -> None:
 
 @pytest.mark.parametrize("old", [False, True])
 async def test_B04_an_old_client_gets_no_trailers(old: bool) -> None:
-    chunked = b"HTTP/1.1 200 OK\r\nTrailer: X-T\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T: of-a-trailer\r\n\r\n"
+    chunked = b"HTTP/1.1 200 OK\r\nTrailer: X-T\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T: last\r\n\r\n"
     async with raw_upstream(answering(chunked)) as upstream, edge(app(upstream.port)) as running:
         client = await running.connect()
         await client.send(GET.replace(b"1.1", b"1.0") if old else GET)
         if old:
             raw, _ = await client.rest()
             assert raw.endswith(b"\r\n\r\nok")
-            assert b"of-a-trailer" not in raw
+            assert b"last" not in raw
         else:
             assert b"X-T" not in await client.until(b"\r\n\r\n")
-            assert await client.until(b"\r\n\r\n") == b"2\r\nok\r\n0\r\nX-T: of-a-trailer\r\n\r\n"
+            assert await client.until(b"\r\n\r\n") == b"2\r\nok\r\n0\r\nX-T: last\r\n\r\n"
 
 
 async def test_B07_cookies_of_one_client_go_to_no_other_although_they_share_a_connection() -> None:
