@@ -7,8 +7,9 @@ from pathlib import Path
 import onnx
 
 from engine import model_folder
-from engine.importers.decode_weights import Precision, Progress, StoredTensor, chat_facts, write_decoder
+from engine.importers.decode_weights import DecoderWriter, Precision, Progress, StoredTensor, chat_facts
 from engine.importers.family import Hyperparameters
+from engine.importers.rounded_weights import RoundedWriter
 from engine.importers.vocabulary import ModelVocabulary
 from engine.importers.weights import WeightsFile
 from engine.manifest import Manifest, Source, created_now
@@ -40,7 +41,11 @@ def write_chat_folder(
         hashed = origin()
         progress("hash", 1, 1)
         with WeightsFile(directory / model_folder.WEIGHTS) as file:
-            graph = write_decoder(source.model, source.tensors, file, progress, weights)
+            if weights == "int8":
+                graph = RoundedWriter(source.model, source.tensors, file, progress).graph()
+            else:
+                in_blocks = weights == "exact"
+                graph = DecoderWriter(source.model, source.tensors, file, progress, in_blocks=in_blocks).graph()
         onnx.save(graph, directory / model_folder.GRAPH)
         vocabulary = source.vocabulary
         (directory / vocabulary.facts.file).write_bytes(vocabulary.content)

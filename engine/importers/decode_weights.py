@@ -1,8 +1,8 @@
 """The tensors of a model carried into the weights file and the decode graph, piece by piece.
 
-Owns in what form a stored tensor reaches the graph: blocks as they are and numbers as float32, all as float32, or
-projections as rows of eight-bit integers. Tensors bear GGUF's names, whatever file they come from. Memory stays
-bounded: of a weight only a piece is ever converted at a time, or, in eight bits, one projection of one layer.
+Owns in what form a stored tensor reaches the graph: blocks as they are and numbers as float32, or all as float32; the
+form in eight bits is engine/importers/rounded_weights.py's. Tensors bear GGUF's names, whatever file they come from.
+Memory stays bounded: of a weight only a piece is ever converted at a time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,8 +17,7 @@ from onnx import TensorProto
 from engine.importers import gguf_blocks as blocks
 from engine.importers.decode_graph import Layer, Shape, Weights, build_graph
 from engine.importers.family import Hyperparameters
-from engine.importers.projections import Plain, Quantised, Readable, Rounded, Weight
-from engine.importers.rotations import Floats, hadamard, neighbours, rotation, round_rows
+from engine.importers.projections import Plain, Quantised, Readable, Weight
 from engine.importers.safetensors import as_float32
 from engine.importers.weights import WeightsFile
 from engine.manifest import ChatFacts
@@ -49,19 +48,8 @@ class StoredTensor:
             yield piece if self.form is not None else as_float32(piece)
 
 
-def write_decoder(
-    model: Hyperparameters,
-    tensors: Mapping[str, StoredTensor],
-    file: WeightsFile,
-    progress: Progress,
-    weights: Precision = "exact",
-) -> onnx.ModelProto:
-    """Write every tensor to `file` and build the graph over them. `tensors` hold what `model` says it needs."""
-    return _Writer(model, tensors, file, progress, weights).graph()
-
-
 def chat_facts(model: Hyperparameters, *, eos_ids: tuple[int, ...], bos_id: int | None, add_bos: bool) -> ChatFacts:
-    """What the manifest says of a model that `write_decoder` has written."""
+    """What the manifest says of a model that a DecoderWriter has written."""
     return ChatFacts(
         layers=model.layers,
         hidden=model.hidden,
@@ -78,25 +66,31 @@ def chat_facts(model: Hyperparameters, *, eos_ids: tuple[int, ...], bos_id: int 
     )
 
 
-class _Writer:
+class DecoderWriter:
+    """Writes every tensor to a file and builds the graph over them.
+
+    tensors hold what `model` says it needs. in_blocks: quantised matrices stay as they are, else they become float32.
+    """
+
     def __init__(
         self,
         model: Hyperparameters,
         tensors: Mapping[str, StoredTensor],
         file: WeightsFile,
         progress: Progress,
-        weights: Precision,
+        *,
+        in_blocks: bool = True,
     ) -> None:
         self._model = model
         self._tensors = tensors
         self._file = file
         self._progress = progress
-        self._in_blocks = weights != "float32"
-        self._rotation = rotation(model.hidden) if weights == "int8" else None
+        self._in_blocks = in_blocks
         self._done_bytes = 0
         self._total_bytes = sum(tensor.data.nbytes for tensor in tensors.values())
 
     def graph(self) -> onnx.ModelProto:
+        """Write all; the graph."""
         model = self._model
         shape = Shape(
             layers=model.layers,
@@ -116,7 +110,7 @@ class _Writer:
             layers=[self._layer(f"blk.{number}") for number in range(model.layers)],
             output_norm=self._gain("output_norm.weight"),
             head=self._head(),
-            rotation=None if self._rotation is None else self._append("rotation", self._rotation),
+            rotation=self._rotation(),
         )
         return build_graph(shape, weights, cosines, sines)
 
@@ -134,7 +128,7 @@ class _Writer:
             attention_output=self._writes(f"{block}.attn_output"),
             feed_forward_norm=self._gain(before_feed_forward),
             gate_up=self._group([f"{block}.ffn_{part}" for part in ("gate", "up")], before_feed_forward),
-            down=self._writes(f"{block}.ffn_down", rotates=True),
+            down=self._writes(f"{block}.ffn_down", inner=True),
             query_key_norm=self._head_norms(block) if self._model.head_norms else None,
         )
 
@@ -146,69 +140,22 @@ class _Writer:
 
     def _group(self, names: Sequence[str], gain: str) -> Sequence[Weight]:
         """Projections of one input, which `gain` scales: a single weight when all are of one form, else one each."""
-        if self._rotation is not None:
-            return [self._reads(names, gain)]
         if len({self._tensors[f"{name}.weight"].form for name in names}) == 1:
             return [self._weight(*names)]
         return [self._weight(name) for name in names]
 
-    def _head(self) -> Weight | None:
-        own = "output" if "output.weight" in self._tensors else None
-        if self._rotation is not None:
-            return self._reads([own or "token_embd"], "output_norm.weight")
-        return None if own is None else self._weight(own)
-
     def _gain(self, name: str) -> TensorProto:
-        """A norm's gain; in eight bits it is ones, because those who read the norm have it in their weights."""
-        if self._rotation is None:
-            return self._vector(name)
-        return self._append(name, np.ones(self._model.hidden, np.float32))
+        return self._vector(name)
 
-    def _reads(self, names: Sequence[str], gain: str) -> Weight:
-        """Projections of the normed residual, in eight bits."""
-        assert self._rotation is not None
-        turn = as_float32(self._tensors[gain].data)[:, None] * self._rotation
-        pieces = [round_rows(piece @ turn) for name in names for piece in self._numbers(name)]
-        integers, scales = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-        bias = self._bias(names)
-        self._advance([self._tensors[f"{name}.weight"] for name in names])
-        return self._rounded(names[0], integers, scales, bias)
+    def _writes(self, name: str, *, inner: bool = False) -> Weight:
+        """A projection into the residual. inner: its input is what the feed-forward holds inside."""
+        return self._weight(name)
 
-    def _writes(self, name: str, *, rotates: bool = False) -> Weight:
-        """A projection into the residual; in eight bits `rotates` says that its input is rotated first."""
-        if self._rotation is None:
-            return self._weight(name)
-        numbers = self._rotation.T @ np.concatenate(list(self._numbers(name)))
-        turn = None
-        if rotates:
-            turn = hadamard(neighbours(numbers.shape[1])).astype(np.float32)
-            numbers = (numbers.reshape(len(numbers), -1, len(turn)) @ turn).reshape(numbers.shape)
-        stored = self._tensors.get(f"{name}.bias")
-        bias = None if stored is None else self._append(f"{name}.bias", as_float32(stored.data) @ self._rotation)
-        self._advance([self._tensors[f"{name}.weight"]])
-        return self._rounded(name, *round_rows(numbers), bias, turn)
+    def _head(self) -> Weight | None:
+        return self._weight("output") if "output.weight" in self._tensors else None
 
-    def _numbers(self, name: str) -> Iterator[Floats]:
-        tensor = self._tensors[f"{name}.weight"]
-        return (piece if tensor.form is None else tensor.form.numbers(piece) for piece in tensor.pieces())
-
-    def _rounded(
-        self,
-        name: str,
-        integers: NDArray[np.int8],
-        scales: Floats,
-        bias: TensorProto | None,
-        turn: Floats | None = None,
-    ) -> Rounded:
-        rows, columns = integers.shape
-        return Rounded(
-            rows,
-            columns,
-            integers=self._append(f"{name}.rounded", np.ascontiguousarray(integers.T)),
-            scales=self._append(f"{name}.row_scales", scales),
-            bias=bias,
-            rotation=None if turn is None else self._append(f"{name}.rotation", turn),
-        )
+    def _rotation(self) -> TensorProto | None:
+        return None
 
     def _weight(self, *names: str) -> Readable:
         """The weight made of these projections, one below the other."""

@@ -45,10 +45,3 @@ def _cosines(size: int) -> NDArray[np.float64]:
     matrix: NDArray[np.float64] = np.sqrt(2 / size) * np.cos(np.pi * (2 * places + 1) * places[:, None] / (2 * size))
     matrix[0] /= np.sqrt(2)
     return matrix
-
-
-def round_rows(weights: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """(integers [N, K] from -127 to 127, scales [N]) whose products are the weights [N, K], or nearly."""
-    largest = np.maximum(np.abs(weights).max(axis=1), np.float32(1e-12))
-    scales = (largest / np.float32(127)).astype(np.float32)
-    return np.rint(weights / scales[:, None]).astype(np.int8), scales

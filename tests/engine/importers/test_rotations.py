@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.importers.rotations import hadamard, neighbours, rotation, round_rows
+from engine.importers.rotations import hadamard, neighbours, rotation
+from engine.importers.rounded_weights import round_rows
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 12, 64, 96, 576, 1000])
