@@ -1,105 +1,14 @@
-"""Slots and their memory: no slot has two owners, every page is counted, and what is reused is what was read."""
+"""Which slot a text gets, what of it is read again, and who makes way for whom when the memory is short."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.llm.detokenize import TextStream
-from engine.llm.kv import KvShape, page_aligned_length
 from engine.llm.prefixes import LEFT_TO_READ, MIN_TOKENS, common_length
-from engine.llm.sampler import Sampler, Sampling
-from engine.llm.sequence import Sequence
-from engine.llm.slot_memory import Copy, Trim
-from engine.llm.slots import EVICT_ABOVE, Slots
-
-SHAPE = KvShape(layers=1, slots=3, kv_heads=1, length=page_aligned_length(256), head_dim=64)  # 16 tokens to a page
-PAGE = SHAPE.committed_bytes(1)
-LONGEST = 160
-KEEP_S = 10.0
-
-
-def sequence(tokens: list[int], max_tokens: int = 8, key: str = "") -> Sequence:
-    return Sequence(
-        deliver=lambda event: None,
-        arrived_at=0.0,
-        tokens=tokens,
-        max_tokens=max_tokens,
-        sampler=Sampler(Sampling(), lambda: 0.0),
-        text=TextStream(),
-        end_ids=set(),
-        key=key,
-    )
-
-
-class Box:
-    """Slots, and a memory that holds what a decoder would: commands are carried out and sequences are read."""
-
-    def __init__(self, pages: int = 1000, *, by_key: bool = True, keep_s: float = KEEP_S) -> None:
-        self.slots = Slots(SHAPE, pages * PAGE, keep_s=keep_s, by_key=by_key)
-        self.memory: dict[int, list[int]] = {slot: [] for slot in range(SHAPE.slots)}
-        self.touched = dict.fromkeys(range(SHAPE.slots), 0)  # tokens written since the slot was cut last
-
-    def obey(self) -> list[Copy | Trim]:
-        commands = self.slots.memory.take_commands()
-        for command in commands:
-            if isinstance(command, Copy):
-                self.memory[command.target] = self.memory[command.source][: command.tokens]
-                assert len(self.memory[command.target]) == command.tokens
-                self.touch(command.target)
-            else:
-                del self.memory[command.slot][command.tokens :]
-                self.touched[command.slot] = min(self.touched[command.slot], command.tokens)
-        return commands
-
-    def place(self, new: Sequence, now: float = 0.0) -> bool:
-        fits = self.slots.fits(new)
-        if not fits:
-            with pytest.raises(ValueError, match="ask first"):
-                self.slots.place(new, now)
-            return False
-        self.slots.place(new, now)
-        self.obey()
-        assert new.slot is not None
-        assert self.memory[new.slot] == new.tokens[: new.num_cached]
-        return True
-
-    def touch(self, slot: int) -> None:
-        self.touched[slot] = max(self.touched[slot], len(self.memory[slot]))
-
-    def read(self, each: Sequence, num_tokens: int | None = None, rejected: int = 0) -> None:
-        """The model reads more of it, and perhaps a draft that is taken back."""
-        num_tokens = each.num_unread if num_tokens is None else min(num_tokens, each.num_unread)
-        assert each.slot is not None
-        memory = self.memory[each.slot]
-        memory[each.num_cached :] = [*each.tokens[each.num_cached : each.num_cached + num_tokens], *[-1] * rejected]
-        self.touch(each.slot)
-        self.slots.grew(each, len(memory))
-        each.num_cached += num_tokens
-
-    def join(self, each: Sequence, *ahead: Sequence, now: float = 0.0) -> bool:
-        joined = self.slots.join(each, ahead, now)
-        self.obey()
-        assert self.memory[each.slot or 0][: each.num_cached] == each.tokens[: each.num_cached]
-        return joined
-
-    def end(self, each: Sequence, now: float = 0.0, *, keep: bool = True) -> None:
-        self.slots.give_back(each, now, keep=keep)
-        self.obey()
-
-    def serve(self, tokens: list[int], key: str = "", now: float = 0.0) -> int:
-        """One sequence from its beginning to its end; how many of its tokens were not read again."""
-        each = sequence(tokens, key=key)
-        assert self.place(each, now)
-        reused = each.num_cached
-        self.read(each)
-        self.end(each, now)
-        return reused
-
-
-PROMPT = list(range(100))
+from engine.llm.slot_memory import Trim
+from engine.llm.slots import EVICT_ABOVE
+from tests.engine.llm.slot_box import KEEP_S, PAGE, PROMPT, Box, sequence
 
 
 def test_a_text_that_goes_on_is_read_from_where_it_ended_in_its_own_slot() -> None:
@@ -369,100 +278,6 @@ def test_the_statistics_tell_waste_from_the_ends_of_pages() -> None:
     assert numbers["kv_waste_ratio"] == 1 / 20  # a page of what was taken back
     assert numbers["kv_fragmentation_ratio"] == 1 - 56 / 80
     assert (numbers["prefix_hits_total"], numbers["prefix_tokens_total"], numbers["prefixes"]) == (1, 40, 0)
-
-
-class Life(RuleBasedStateMachine):
-    """Sequences come, are read, take drafts back, end and are forgotten in any order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.box = Box(pages=14)
-        self.now = 0.0
-        self.running: list[Sequence] = []
-
-    @rule(
-        shared=st.sampled_from([0, 20, 32, 45, 90]),
-        own=st.lists(st.integers(0, 2), min_size=1, max_size=40),
-        max_tokens=st.integers(1, 30),
-        key=st.sampled_from(["", "a"]),
-    )
-    def arrive(self, shared: int, own: list[int], max_tokens: int, key: str) -> None:
-        new = sequence([*PROMPT[:shared], *own], max_tokens, key)
-        if self.box.place(new, self.now):
-            self.running.append(new)
-            assert new.num_unread >= LEFT_TO_READ or not new.num_cached
-            assert new.num_cached == 0 or new.num_cached >= MIN_TOKENS
-
-    @precondition(lambda self: self.running)
-    @rule(data=st.data(), num_tokens=st.integers(1, 60), rejected=st.integers(0, 5))
-    def read(self, data: st.DataObject, num_tokens: int, rejected: int) -> None:
-        each = data.draw(st.sampled_from(self.running))
-        if each.num_unread:
-            rejected = min(rejected, each.most_tokens - len(each.tokens)) if each.num_unread <= num_tokens else 0
-            written = min(num_tokens, each.num_unread) + rejected
-            while missing := self.box.slots.shortage([(each, written)]):
-                assert not self.box.slots.free.kept
-                assert missing > 0
-                self.send_back(next(other for other in self.running if other is not each))
-            self.box.obey()
-            self.box.read(each, num_tokens, rejected)
-        elif each.num_output_tokens < each.max_tokens:
-            each.tokens.append(data.draw(st.integers(0, 2)))
-
-    @precondition(lambda self: self.running)
-    @rule(data=st.data())
-    def join(self, data: st.DataObject) -> None:
-        each = data.draw(st.sampled_from(self.running))
-        num_cached = each.num_cached
-        ahead = [other for other in self.running if other is not each]
-        if self.box.join(each, *ahead, now=self.now):
-            assert each.num_cached == num_cached or each.num_cached >= num_cached + MIN_TOKENS
-        else:
-            assert each.num_cached == num_cached
-        assert not each.num_unread or each.num_unread >= LEFT_TO_READ or each.num_cached == num_cached
-
-    def send_back(self, each: Sequence) -> None:
-        self.running.remove(each)
-        self.box.end(each, self.now)
-
-    @precondition(lambda self: self.running)
-    @rule(data=st.data(), keep=st.booleans())
-    def end(self, data: st.DataObject, keep: bool) -> None:
-        each = data.draw(st.sampled_from(self.running))
-        self.running.remove(each)
-        self.box.end(each, self.now, keep=keep)
-
-    @rule(passed_s=st.floats(0, KEEP_S))
-    def rest(self, passed_s: float) -> None:
-        self.now += passed_s
-        self.box.slots.tidy(self.now)
-        self.box.obey()
-        assert all(kept.until > self.now for kept in self.box.slots.free.kept.values())
-        if self.box.slots.free.kept:
-            assert self.box.slots.unused_bytes <= EVICT_ABOVE * self.box.slots.budget_bytes
-
-    @invariant()
-    def every_slot_has_one_owner(self) -> None:
-        slots = self.box.slots
-        assert {each.slot for each in self.running} == set(slots.running)
-        assert len(slots.running) == len(self.running)
-        assert sorted([*slots.running, *slots.free.kept, *slots.free.empty]) == list(range(SHAPE.slots))
-        for slot, held in [*slots.running.items(), *slots.free.kept.items()]:
-            assert self.box.memory[slot][: held.num_cached] == held.tokens[: held.num_cached]
-            assert len(self.box.memory[slot]) >= held.num_cached
-
-    @invariant()
-    def every_page_is_counted(self) -> None:
-        slots = self.box.slots
-        committed_bytes = sum(map(SHAPE.committed_bytes, self.box.touched.values()))
-        assert slots.memory.committed_bytes == committed_bytes <= slots.budget_bytes
-        assert slots.free.kept_bytes == sum(map(slots.memory.bytes_of, slots.free.kept))
-        assert 0 <= slots.unused_bytes <= committed_bytes
-        assert 0 <= slots.statistics()["kv_fragmentation_ratio"] <= 1
-
-
-Life.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
-TestLife = Life.TestCase
 
 
 @given(st.lists(st.integers(0, 1), max_size=300), st.integers(0, 300), st.integers(0, 300))
