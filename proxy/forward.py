@@ -275,7 +275,7 @@ class Forward:
             failure=end.failure,
             draw=_draw(),
             now=now,
-            idempotent=self._upstream.is_local,
+            is_local=self._upstream.is_local,
         )
         if end.failure is _STALE and attempt == 1:
             self._num_free += 1

@@ -83,28 +83,28 @@ def decide(
     failure: Failure,
     draw: float,
     now: float,
-    idempotent: bool = False,
+    is_local: bool = False,
 ) -> float | None:
     """Seconds to wait before the next attempt, or None: give up. Allowing it spends the budget.
 
     attempt: the one that failed, from 1; one whose retry was free is not counted. sent: some byte of the request may
     have reached the server. replayable: the body can be sent again (there is none, none was taken from the client yet,
-    or a copy is held). draw: in [0, 1). idempotent: says so for a method that by itself is not (inference on the local
-    engine), and that no budget is needed.
+    or a copy is held). draw: in [0, 1). is_local: the upstream is the local engine, where inference leaves nothing behind
+    and no budget is needed.
 
     A kept-alive connection that was closed under the request says nothing about the server: its first retry is at once
     and outside the budget.
     """
     if failure not in _RETRYABLE or not replayable:
         return None
-    if sent and not (idempotent or method in IDEMPOTENT):
+    if sent and not (is_local or method in IDEMPOTENT):
         return None
     if failure is Failure.STALE and attempt == 1:
         return 0.0
     if attempt >= config.attempts:
         return None
     backoff_s = draw * min(MAX_BACKOFF_S, BACKOFF_S * 2.0 ** (attempt - 1))
-    if idempotent:
+    if is_local:
         return ENGINE_GONE_S + backoff_s
     if not budget.allows(config.budget, now):
         return None

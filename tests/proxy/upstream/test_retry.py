@@ -40,15 +40,15 @@ def test_D02_others_only_when_nothing_was_sent(method: str) -> None:
 
 
 def test_inference_with_its_body_held_counts_as_idempotent() -> None:
-    assert tried_again(method="POST", idempotent=True) is not None
-    assert tried_again(method="POST", idempotent=True, replayable=False) is None
+    assert tried_again(method="POST", is_local=True) is not None
+    assert tried_again(method="POST", is_local=True, replayable=False) is None
 
 
 def test_all_that_an_engine_carried_is_tried_again_and_once() -> None:
     budget = RetryBudget()
-    delays_s = [tried_again(budget, method="POST", idempotent=True) for _ in range(50)]
+    delays_s = [tried_again(budget, method="POST", is_local=True) for _ in range(50)]
     assert delays_s == [ENGINE_GONE_S + 0.0125] * 50
-    assert tried_again(budget, method="POST", idempotent=True, attempt=3) is None
+    assert tried_again(budget, method="POST", is_local=True, attempt=3) is None
     assert tried_again(budget) is not None  # and nothing of the budget was spent
 
 
