@@ -89,8 +89,8 @@ def decide(
 
     attempt: the one that failed, from 1; one whose retry was free is not counted. sent: some byte of the request may
     have reached the server. replayable: the body can be sent again (there is none, none was taken from the client yet,
-    or a copy is held). draw: in [0, 1). is_local: the upstream is the local engine, where inference leaves nothing behind
-    and no budget is needed.
+    or a copy is held). draw: in [0, 1). is_local: the upstream is the local engine, where a request leaves nothing
+    behind and needs no budget.
 
     A kept-alive connection that was closed under the request says nothing about the server: its first retry is at once
     and outside the budget.
