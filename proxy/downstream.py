@@ -39,9 +39,6 @@ log = logging.getLogger("headrace.proxy")
 #: Waiting in user space for a slow client before its upstream is paused.
 WRITE_HIGH_BYTES: Final = 65536
 WRITE_LOW_BYTES: Final = 16384
-#: Over TLS what waits lies there twice, in the clear and encrypted.
-_TLS_WRITE_HIGH_BYTES: Final = 16384
-_TLS_WRITE_LOW_BYTES: Final = 4096
 #: What one read may bring, and what of a body may wait to be taken (twice as much pauses the client).
 READ_BYTES: Final = 65536
 _BODY_BYTES: Final = 16384
@@ -257,11 +254,7 @@ class ClientConnection(Client):
         """Take the connection, or say that the listener is full."""
         made = cast(asyncio.Transport, transport)
         self.transport = made
-        tls = self.server.scheme == "https"
-        made.set_write_buffer_limits(
-            high=_TLS_WRITE_HIGH_BYTES if tls else WRITE_HIGH_BYTES,
-            low=_TLS_WRITE_LOW_BYTES if tls else WRITE_LOW_BYTES,
-        )
+        made.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
         sock = made.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -269,7 +262,7 @@ class ClientConnection(Client):
         if isinstance(address, tuple):
             self.peer = address[0]
             self.counted_as = counted_as(address[0])
-        if tls:
+        if self.server.scheme == "https":
             self.sni = sni_of(made.get_extra_info("ssl_object"))
         full = self.server.enter(self)
         if full is not None:
