@@ -9,7 +9,17 @@ from typing import Annotated, Any, Literal, Self
 
 import orjson
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
+
+from engine.providers import ProviderName
+from engine.tables import FileName, Size, Table
+from engine.tensor_facts import AdapterFacts as AdapterFacts
+from engine.tensor_facts import BatchingFacts as BatchingFacts
+from engine.tensor_facts import ClassifyFacts as ClassifyFacts
+from engine.tensor_facts import ImageFacts as ImageFacts
+from engine.tensor_facts import TensorFacts as TensorFacts
+from engine.tensor_facts import TensorModelFacts as TensorModelFacts
+from engine.tensor_facts import TextFacts as TextFacts
 
 _LIMIT_BYTES = 4 << 20
 
@@ -18,29 +28,21 @@ class ModelError(ImportError):
     """A model that cannot be imported or read. The message says what is wrong, with which file, and what to do."""
 
 
-Size = Annotated[int, Field(ge=1, le=1 << 24)]  # of no model a dimension is larger; memory is made ready by these
-FileName = Annotated[str, Field(pattern="^[A-Za-z0-9_][A-Za-z0-9._-]*$", max_length=255)]  # never a path
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
-
-
-class FileRecord(_Table):
+class FileRecord(Table):
     """What one file of the folder must be."""
 
     bytes: int = Field(ge=0)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
-class Source(_Table):
+class Source(Table):
     """Where the weights came from."""
 
     file: str
     sha256: str
 
 
-class ChatFacts(_Table):
+class ChatFacts(Table):
     """What the engine must know of a decoder-only language model before it loads the graph."""
 
     layers: Size
@@ -57,7 +59,7 @@ class ChatFacts(_Table):
     add_bos: bool = False  # whether a prompt must begin with bos_id when the template has not put it there
 
 
-class EmbeddingFacts(_Table):
+class EmbeddingFacts(Table):
     """What the engine must know of an embedding model before it loads the graph."""
 
     dimensions: Size
@@ -67,7 +69,7 @@ class EmbeddingFacts(_Table):
     pad_id: int = 0
 
 
-class TokenizerFacts(_Table):
+class TokenizerFacts(Table):
     """How text becomes ids: `tiktoken` reads `file` as ranks, `tokenizers` as a tokenizer.json."""
 
     kind: Literal["tiktoken", "tokenizers"]
@@ -79,27 +81,56 @@ class TokenizerFacts(_Table):
     nfc: bool = False  # tiktoken: text is composed (Unicode's NFC) before it is split
 
 
-class Manifest(_Table):
+class Manifest(Table):
     """The contents of `model.yaml`."""
 
     format: Literal[1] = 1
     name: str = Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    kind: Literal["chat", "embedding"]
+    kind: Literal["chat", "embedding", "tensor"]
+    version: Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)] = "1"
     architecture: str
     license: str | None = None
     created: str
     source: Source
     chat: ChatFacts | None = None
     embedding: EmbeddingFacts | None = None
-    tokenizer: TokenizerFacts
+    tensors: TensorModelFacts | None = None
+    adapter: AdapterFacts | None = None
+    classify: ClassifyFacts | None = None
+    batching: BatchingFacts = BatchingFacts()
+    instances: Annotated[int, Field(ge=1, le=64)] = 1  # sessions of a tensor model on its device
+    provider: ProviderName | None = None  # None: as the configuration says
+    tokenizer: TokenizerFacts | None = None
     files: dict[FileName, FileRecord] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _hangs_together(self) -> Self:
-        if getattr(self, self.kind) is None:
-            raise ValueError(f"a model of kind {self.kind} needs the table {self.kind}")
+        needed = {"tensor": ("tensors",)}.get(self.kind, (self.kind, "tokenizer"))
+        for table in needed:
+            if getattr(self, table) is None:
+                raise ValueError(f"a model of kind {self.kind} needs the table {table}")
+        if self.tensors is None and (self.adapter or self.classify):
+            raise ValueError("adapter and classify belong to models of kind tensor")
+        if self.tensors is not None:
+            self._names_tensors(self.tensors)
         datetime.fromisoformat(self.created)
         return self
+
+    def _names_tensors(self, tensors: TensorModelFacts) -> None:
+        """Whatever speaks of a tensor must speak of one that is there."""
+        image, text = (self.adapter.image, self.adapter.text) if self.adapter else (None, None)
+        inputs = [image.input] if image else []
+        inputs += [name for name in (text.ids, text.mask, text.types) if name is not None] if text else []
+        if unknown := next((name for name in inputs if tensors.input(name) is None), None):
+            raise ValueError(f"adapter: there is no input {unknown!r}")
+        if len(set(inputs)) != len(inputs):
+            raise ValueError("adapter: two of its parts fill the same input")
+        if inputs and not tensors.batched:
+            raise ValueError("adapter: needs a model that is batched")
+        if text and self.tokenizer is None:
+            raise ValueError("adapter: text needs the table tokenizer")
+        if self.classify and tensors.output(self.classify.output) is None:
+            raise ValueError(f"classify: there is no output {self.classify.output!r}")
 
 
 def parse(text: bytes, source: Path) -> Manifest:
@@ -117,7 +148,8 @@ def parse(text: bytes, source: Path) -> Manifest:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = "".join(f"{part}: " for part in first["loc"])
-        raise ModelError(f"{source}: is damaged ({where}{first['msg']}); import the model again") from error
+        what = f"{where}{first['msg']}"
+        raise ModelError(f"{source}: is damaged ({what}); correct it or import the model again") from error
     except TypeError as error:
         raise ModelError(f"{source}: is damaged ({error}); import the model again") from error
 

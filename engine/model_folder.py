@@ -21,7 +21,15 @@ from pathlib import Path
 
 import yaml
 
-from engine.manifest import ChatFacts, EmbeddingFacts, FileRecord, Manifest, parse
+from engine.manifest import (
+    ChatFacts,
+    EmbeddingFacts,
+    FileRecord,
+    Manifest,
+    TensorModelFacts,
+    TokenizerFacts,
+    parse,
+)
 from engine.manifest import ModelError as ModelError
 
 MANIFEST = "model.yaml"
@@ -60,6 +68,20 @@ class ModelFolder:
                 f"{self.path}: is a model of kind {self.manifest.kind}, not embedding; choose another folder"
             )
         return self.manifest.embedding
+
+    @property
+    def tensors(self) -> TensorModelFacts:
+        """The inputs and outputs of a tensor model; ModelError when this is another kind."""
+        if self.manifest.tensors is None:
+            raise ModelError(f"{self.path}: is a model of kind {self.manifest.kind}, not tensor; choose another folder")
+        return self.manifest.tensors
+
+    @property
+    def tokenizer(self) -> TokenizerFacts:
+        """How text becomes ids; ModelError when the model takes no text."""
+        if self.manifest.tokenizer is None:
+            raise ModelError(f"{self.path / MANIFEST}: has no table tokenizer; import the model again")
+        return self.manifest.tokenizer
 
     def file(self, name: str) -> Path:
         """The path of one of the folder's files; ModelError when the manifest does not list it."""

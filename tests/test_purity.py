@@ -54,6 +54,7 @@ PURE = [
     "engine/occupancy.py",
     "engine/providers.py",
     "engine/residency.py",
+    "engine/tensor_facts.py",
     "proxy/answers.py",
     "proxy/chain.py",
     "proxy/client_address.py",

@@ -92,7 +92,7 @@ class TextAdapter:
 
 def load_text_adapter(folder: ModelFolder) -> TextAdapter:
     """The adapter of an embedding model folder. Raises ModelError when its tokenizer cannot be used."""
-    path = folder.file(folder.manifest.tokenizer.file)
+    path = folder.file(folder.tokenizer.file)
     facts = folder.embedding
     try:
         tokenizer: Any = Tokenizer.from_file(str(path))

@@ -50,7 +50,7 @@ class Vocabulary:
 
 def load_vocabulary(folder: ModelFolder) -> Vocabulary:
     """Read the folder's ranks or its tokenizer.json. Raises ModelError."""
-    facts = folder.manifest.tokenizer
+    facts = folder.tokenizer
     count = folder.chat.vocab_size
     file = folder.file(facts.file)
     load = byte_pairs.load if facts.kind == "tiktoken" else pieces.load

@@ -83,7 +83,7 @@ def test_other_splits_are_those_of_their_models(metadata: dict[str, Any], pre: s
     else:
         split = pre_tokenizers.Split(Regex(PATTERNS[pre]), "isolated")
         tokenizer = peer(metadata, split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
-    facts = smollm2.manifest.tokenizer
+    facts = smollm2.tokenizer
     encode = byte_pairs.encoder(
         {ranks.token_bytes(id_): id_ for id_ in range(ranks.count) if ranks.token_bytes(id_)},
         count=ranks.count,
@@ -174,6 +174,6 @@ def test_a_manifest_that_does_not_fit_the_ranks_is_refused(
     tiny_chat: ModelFolder, change: dict[str, Any], message: str
 ) -> None:
     manifest = tiny_chat.manifest
-    tokenizer = manifest.tokenizer.model_copy(update=change)
+    tokenizer = tiny_chat.tokenizer.model_copy(update=change)
     with pytest.raises(ModelError, match=message):
         load_vocabulary(replace(tiny_chat, manifest=manifest.model_copy(update={"tokenizer": tokenizer})))
