@@ -10,7 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from bench.tls import trusting
 
@@ -25,13 +25,11 @@ def idle(port: int, num: int, *, certificates: str | None = None) -> Iterator[No
     with _open(port, num, certificates) as connections:
         for connection in connections:
             connection.sendall(_request("GET", "/"))
-            head, _, body = connection.recv(65536).partition(b"\r\n\r\n")
-            while len(body) < 128:
-                if not (more := connection.recv(65536)):
-                    break
-                body += more
-            if not head.startswith(b"HTTP/1.1 200"):
-                raise SystemExit(f"an idle connection was answered {(head + body)[:400]!r}")
+            answer = b""
+            while len(answer.partition(b"\r\n\r\n")[2]) < 128 and (more := connection.recv(65536)):
+                answer += more
+            if not answer.startswith(b"HTTP/1.1 200"):
+                raise SystemExit(f"an idle connection was answered {answer[:400]!r}")
         yield
         _require(connections, lambda peeked: peeked is None, "an idle connection was closed by the proxy")
 
@@ -42,6 +40,10 @@ def unread(port: int, path: str, num: int, *, quiet_s: float, certificates: str 
     with _open(port, num, certificates) as connections:
         for connection in connections:
             connection.sendall(_request("GET", path))
+        if certificates is None:
+            with suppress(TimeoutError):
+                for connection in connections:
+                    connection.recv(1, socket.MSG_PEEK)
         time.sleep(quiet_s)
         yield
         if certificates is None:

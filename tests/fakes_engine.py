@@ -200,6 +200,13 @@ class Engine:
         async with self.session.post(f"http://engine{path}", data=io.BytesIO(body), headers=headers) as response:
             return Answer(response.status, response.headers, await response.read())
 
+    @contextlib.asynccontextmanager
+    async def open_stream(self, headers: Mapping[str, str] | None = None, **fields: Any) -> AsyncIterator[Any]:
+        """The answer to a streamed chat request as the client's response, to be read as it comes."""
+        body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}], **fields}
+        async with self.session.post("http://engine/v1/chat/completions", json=body, headers=headers) as response:
+            yield response
+
     async def get(self, path: str) -> Answer:
         async with self.session.get(f"http://engine{path}") as response:
             return Answer(response.status, response.headers, await response.read())

@@ -90,7 +90,7 @@ async def test_E08_an_idle_limit_is_not_a_total_limit() -> None:
             await asyncio.sleep(0.1)
         await side.gone()
 
-    async with raw_upstream(script) as upstream, edge(app(upstream.port, timeouts={"idle": "400ms"})) as running:
+    async with raw_upstream(script) as upstream, edge(app(upstream.port, timeouts={"idle": "700ms"})) as running:
         client = await running.connect()
         await client.send(GET)
         body, ending = await client.rest()

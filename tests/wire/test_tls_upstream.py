@@ -11,7 +11,19 @@ from proxy.config_routes import ProxyConfig
 from proxy.worker import BuildError
 from tests.wire.certificates import certificate
 from tests.wire.harness import OK, edge
-from tests.wire.tls import CLOSE, MATERIALS, PAIRS, Play, der, materials, once, secure_app, server_context, tls_upstream
+from tests.wire.tls import (
+    CLOSE,
+    MATERIALS,
+    PAIRS,
+    Play,
+    der,
+    materials,
+    once,
+    read_head,
+    secure_app,
+    server_context,
+    tls_upstream,
+)
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 SERVER = server_context(PAIRS["a"])
@@ -152,7 +164,7 @@ async def test_a_renewed_client_certificate_is_shown_on_connections_made_after_t
 
     def play(tls: ssl.SSLSocket) -> None:
         shown.append(tls.getpeercert(binary_form=True))
-        while tls.recv(65536):
+        while read_head(tls):
             tls.sendall(OK)
 
     async with tls_upstream(context, play) as port:

@@ -15,7 +15,7 @@ from tests.wire.harness import (
     raw_upstream,
     reached,
 )
-from tests.wire.tls import MATERIALS, PAIRS, TLS, server_context, tls_client, tls_upstream
+from tests.wire.tls import MATERIALS, PAIRS, TLS, read_head, server_context, tls_client, tls_upstream
 from tests.wire.websocket import AGREE, ASK, PIECE, agreeing, chat, settled, shake
 
 
@@ -171,7 +171,7 @@ async def test_F02_a_slow_client_gets_what_the_upstream_said_last() -> None:
 
 async def test_F02_over_tls_what_an_upstream_said_last_arrives_at_a_slow_client() -> None:
     def play(tls: ssl.SSLSocket) -> None:
-        tls.recv(65536)
+        read_head(tls)
         tls.sendall(AGREE + b"\r\n" + LAST)
         tls.unwrap()
 

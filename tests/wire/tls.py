@@ -142,11 +142,21 @@ async def tls_upstream(context: ssl.SSLContext, play: Play) -> AsyncIterator[int
         await thread
 
 
+def read_head(tls: ssl.SSLSocket) -> bytes:
+    """A request without a body, in however many records it comes; b"" when the connection ends first."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        if not (data := tls.recv(65536)):
+            return b""
+        head += data
+    return head
+
+
 def once(answer: bytes, *, notify: bool) -> Play:
     """Answer one request, and end the connection with or without close_notify."""
 
     def play(tls: ssl.SSLSocket) -> None:
-        tls.recv(65536)
+        read_head(tls)
         tls.sendall(answer)
         if notify:
             tls.settimeout(0.0)

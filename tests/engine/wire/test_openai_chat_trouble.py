@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -47,20 +48,25 @@ async def test_E10_a_failure_before_the_first_token_has_its_own_status(tmp_path:
 
 async def test_E10_a_failure_in_mid_stream_is_an_error_event_without_a_reason_or_done(tmp_path: Path) -> None:
     decoder = FakeDecoder()
+    begun = threading.Event()
 
     def fail(rows: Any) -> None:
         if any(len(decoder.held.get(row.slot, [])) > 22 for row in rows):
+            assert begun.wait(30)  # sooner, it would be a failure before the first token
             raise RuntimeError("lost")
 
     async with engine(tmp_path, chat_model(decoder)) as served:
         decoder.before_run = fail
-        answer = await served.post(stream=True, messages=[{"role": "user", "content": "hello"}])
+        async with served.open_stream(messages=[{"role": "user", "content": "hello"}]) as response:
+            raw = await response.content.readuntil(b"\n\n")
+            begun.set()
+            events = read_events(raw + await response.read())
         decoder.before_run = lambda rows: None
         after = await served.post()
-    assert answer.status == 200
-    assert_openai_error(answer.events[-1])
-    assert "[DONE]" not in answer.events
-    assert [event["choices"][0]["finish_reason"] for event in answer.events[:-1]] == [None] * (len(answer.events) - 1)
+    assert response.status == 200
+    assert_openai_error(events[-1])
+    assert "[DONE]" not in events
+    assert [event["choices"][0]["finish_reason"] for event in events[:-1]] == [None] * (len(events) - 1)
     assert after.text == "hi"
 
 
@@ -239,8 +245,7 @@ async def test_E07_a_silent_stream_has_its_head_early_and_carries_comments(
     decoder = FakeDecoder()
     async with engine(tmp_path, chat_model(decoder)) as served:
         decoder.gate.clear()
-        body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
-        async with served.session.post("http://engine/v1/chat/completions", json=body) as response:
+        async with served.open_stream() as response:
             seen = b""
             while seen.count(b": ping\n\n") < 3:
                 seen += await response.content.readany()
@@ -251,20 +256,30 @@ async def test_E07_a_silent_stream_has_its_head_early_and_carries_comments(
     assert seen.endswith(b"data: [DONE]\n\n")
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_O05_requests_inside_a_run_that_hangs_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
-) -> None:
-    monkeypatch.setattr(openai_respond, "HEAD_WAIT_S", 0.0)
+async def test_O05_a_request_inside_a_run_that_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openai_respond, "SILENCE_S", 0.02)
     decoder = FakeDecoder()
     async with engine(tmp_path, chat_model(decoder), hang_s=0.1) as served:
         decoder.gate.clear()
-        answer = await served.post(stream=stream)
+        answer = await served.post()
         decoder.gate.set()
-    assert answer.status == (200 if stream else 503)
-    error = answer.events[-1] if stream else answer.json
-    assert error["error"]["code"] == "engine_unavailable"
+    assert answer.status == 503
+    assert answer.json["error"]["code"] == "engine_unavailable"
+
+
+async def test_O05_a_stream_inside_a_run_that_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_respond, "HEAD_WAIT_S", 0.0)
+    monkeypatch.setattr(openai_respond, "SILENCE_S", 0.02)
+    decoder = FakeDecoder()
+    async with engine(tmp_path, chat_model(decoder)) as served:
+        decoder.gate.clear()
+        async with served.open_stream() as response:
+            raw = await response.content.readuntil(b": ping\n\n")
+            served.serving.hang_s = 0.0  # sooner, it would be a failure before the head
+            events = read_events(raw + await response.read())
+        decoder.gate.set()
+    assert response.status == 200
+    assert events[-1]["error"]["code"] == "engine_unavailable"
 
 
 async def test_a_fault_after_the_head_breaks_the_stream_off(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from engine.errors import RequestError
 from engine.llm.standing import Standing
 from engine.wire.standing import read_standing
 from tests.engine.wire.chat_errors import assert_openai_error
-from tests.fakes_engine import FakeDecoder, chat_model, engine
+from tests.fakes_engine import FakeDecoder, chat_model, engine, read_events
 
 
 def test_without_headers_a_request_is_nobodys_normal_and_has_all_the_time() -> None:
@@ -65,12 +66,30 @@ async def test_a_request_that_cannot_be_in_time_is_told_so_with_numbers(tmp_path
     assert len(decoder.runs) == 3  # the late one was never run
 
 
-async def test_an_answer_that_is_not_whole_at_its_deadline_ends_with_an_error(tmp_path: Path) -> None:
+class Watch:
+    """The device's clock, which can be put forward."""
+
+    ahead_s = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead_s
+
+
+async def test_an_answer_that_is_not_whole_at_its_deadline_ends_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch()
+    monkeypatch.setattr("engine.device.time", watch)
     decoder = FakeDecoder(lambda read, chosen: ord("y"), context=1 << 20)
-    async with engine(tmp_path, chat_model(decoder)) as served:
-        answer = await served.send(PATH, body(stream=True), **{"headrace-deadline": "1s"})
-    assert answer.status == 200
-    assert answer.events[-1]["error"]["code"] == "deadline_exceeded"
+    async with (
+        engine(tmp_path, chat_model(decoder)) as served,
+        served.open_stream({"headrace-deadline": "3600s"}) as response,
+    ):
+        raw = await response.content.readuntil(b"\n\n")
+        watch.ahead_s = 3600.0
+        events = read_events(raw + await response.read())
+    assert response.status == 200
+    assert events[-1]["error"]["code"] == "deadline_exceeded"
     assert not decoder.held
 
 
