@@ -12,19 +12,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.adapters.text import Text, TextAdapter, load_text_adapter
 from engine.admission import Admission
-from engine.backlog import Backlog
-from engine.batcher import Batcher
-from engine.embedding_lane import EmbeddingJob, EmbeddingLane
+from engine.batching.backlog import Backlog
+from engine.batching.batcher import Batcher
+from engine.batching.item import Item
+from engine.batching.lane import BatchLane
+from engine.batching.pace import Pace
+from engine.batching.request import Runner, run_on
+from engine.embedding_run import EmbeddingRun
 from engine.encoder import load_encoder
 from engine.errors import Kind, RequestError
-from engine.job import Job, Lane
 from engine.model import ModelKind
 from engine.model_folder import ModelFolder
 from engine.settings import ModelSettings
@@ -33,18 +36,6 @@ from engine.settings import ModelSettings
 _MAX_PADDED_TOKENS = 512
 _INLINE_CHARACTERS = 4096  # about 2 ms of the event loop
 _WARM_TOKENS = 16
-
-
-class Runner(Protocol):
-    """What an Embedder needs of engine/device.py."""
-
-    def submit(self, lane: Lane, job: Job) -> None:
-        """Queue a job."""
-        ...
-
-    def cancel(self, lane: Lane, job: Job) -> None:
-        """Nobody wants this job any more."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +51,8 @@ def load_embedder(folder: ModelFolder, settings: ModelSettings, *, threads: int)
     adapter = load_text_adapter(folder)
     encoder = load_encoder(folder, threads=threads, placement=settings.placement)
     encoder.warm(settings.max_batch, _WARM_TOKENS)
-    batcher: Batcher[EmbeddingJob] = Batcher(
-        max_batch=settings.max_batch, max_padded_tokens=_MAX_PADDED_TOKENS, window_s=settings.window_s
-    )
-    lane = EmbeddingLane(settings.name, encoder, adapter, batcher)
     created = int(datetime.fromisoformat(folder.manifest.created).timestamp())
-    return Embedder(lane, created=created, max_queue=settings.max_queue)
+    return Embedder(settings, EmbeddingRun(adapter, encoder), created=created)
 
 
 class Embedder:
@@ -75,20 +62,28 @@ class Embedder:
 
     def __init__(
         self,
-        lane: EmbeddingLane,
+        settings: ModelSettings,
+        runnable: EmbeddingRun,
         *,
         created: int = 0,
-        max_queue: int = 128,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """created: seconds since the epoch. max_queue: requests that may wait beside a running batch, and their tokens
-        counted as if each were one text of full length."""
-        self.name = lane.name
+        """created: seconds since the epoch. Of the settings max_queue bounds the requests that may wait beside a
+        running batch, and their tokens counted as if each were one text of full length."""
+        self.name = settings.name
         self.created = created
-        self.lane = lane
-        self.dimensions = lane.encoder.dimensions
-        self.backlog = Backlog(lane.pace, max_tokens=max_queue * lane.adapter.max_tokens)
-        self.admission = Admission(running=lane.batcher.max_batch, queue=max_queue, work_s=self.backlog.work_s)
+        self.adapter = runnable.adapter
+        self.dimensions = runnable.encoder.dimensions
+        pace = Pace()
+        self.lane = BatchLane(
+            self.name,
+            runnable,
+            Batcher(pace, max_batch=settings.max_batch, max_padded=_MAX_PADDED_TOKENS, window_s=settings.window_s),
+            pace,
+            clock=clock,
+        )
+        self.backlog = Backlog(pace, max_tokens=settings.max_queue * self.adapter.max_tokens)
+        self.admission = Admission(running=settings.max_batch, queue=settings.max_queue, work_s=self.backlog.work_s)
         self.num_texts = 0
         self.num_tokens = 0
         self._clock = clock
@@ -106,16 +101,17 @@ class Embedder:
                 f" {self.backlog.max_tokens}); try again in {math.ceil(retry_after_s)} s",
                 retry_after_s=retry_after_s,
             )
-        rows = await _encode(self.lane.adapter, texts)
+        rows = await _encode(self.adapter, texts)
         num_tokens = sum(map(len, rows))
         self.backlog.enter(num_tokens)
         try:
-            vectors = await self._run(runner, rows)
+            items = [Item(row, size=len(row)) for row in rows]
+            vectors = await run_on(runner, self.lane, items, noun="input", clock=self._clock)
         finally:
             self.backlog.leave(num_tokens)
         self.num_texts += len(rows)
         self.num_tokens += num_tokens
-        return Embeddings(vectors, num_tokens)
+        return Embeddings(np.stack(vectors), num_tokens)
 
     def allot(self, num_bytes: int) -> None:
         """It keeps no keys and values."""
@@ -128,30 +124,11 @@ class Embedder:
             "embedding_runs_total": self.lane.num_runs,
             "embedding_rows_waiting": self.lane.batcher.num_rows,
             "embedding_tokens_inside": self.backlog.num_tokens,
-            "embedding_tokens_per_second": 1 / self.lane.pace.seconds_per_token,
+            "embedding_tokens_per_second": 1 / self.lane.pace.seconds_per_unit,
         }
 
     def close(self) -> None:
         """Nothing to free by hand: the session goes with its last reference."""
-
-    async def _run(self, runner: Runner, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def deliver(event: Any) -> None:
-            if not done.done():
-                done.set_result(event)
-
-        job = EmbeddingJob(deliver=deliver, arrived_at=self._clock(), rows=rows)
-        runner.submit(self.lane, job)
-        try:
-            event = await done
-        except asyncio.CancelledError:
-            runner.cancel(self.lane, job)
-            raise
-        if isinstance(event, BaseException):
-            raise event
-        vectors: NDArray[np.float32] = event
-        return vectors
 
 
 async def _encode(adapter: TextAdapter, texts: Sequence[Text]) -> list[list[int]]:

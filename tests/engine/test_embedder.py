@@ -11,6 +11,7 @@ import pytest
 from engine import model_folder
 from engine.device import Device
 from engine.embedder import Embedder, load_embedder
+from engine.embedding_run import EmbeddingRun
 from engine.errors import Kind, RequestError
 from engine.importers.bert import import_bert
 from engine.model_folder import ModelError
@@ -134,7 +135,9 @@ async def test_O01_a_model_that_raises_fails_requests_not_the_loop(
     embedder: Embedder, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device.start()
-    encoder = embedder.lane.encoder
+    runnable = embedder.lane.runnable
+    assert isinstance(runnable, EmbeddingRun)
+    encoder = runnable.encoder
     whole = encoder.run
 
     def run(token_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -1,20 +1,31 @@
 """The batcher as a conversation, and its laws under random traffic."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.batcher import RUN_COST_TOKENS, Batcher, Row, cost_tokens
+from engine.batching.batcher import HIGH, LOW, NORMAL, Batcher, Entry
+from engine.batching.item import Item
+from engine.batching.pace import RUN_COST, Pace
 
 
-def make_batcher(max_batch: int = 4, max_padded_tokens: int = 64, window_s: float = 0.0) -> Batcher[str]:
-    return Batcher(max_batch=max_batch, max_padded_tokens=max_padded_tokens, window_s=window_s)
+def make_batcher(max_batch: int = 4, max_padded: int = 64, window_s: float = 0.0) -> Batcher[str]:
+    return Batcher(Pace(), max_batch=max_batch, max_padded=max_padded, window_s=window_s)
 
 
-def names(rows: Sequence[Row[str]]) -> list[tuple[str, int]]:
-    return [(row.job, row.index) for row in rows]
+def items(*sizes: int) -> list[Item]:
+    return [Item(None, size=size) for size in sizes]
+
+
+def names(entries: Sequence[Entry[str]]) -> list[tuple[str, int]]:
+    return [(entry.job, entry.index) for entry in entries]
+
+
+def sizes(entries: Sequence[Entry[Any]]) -> list[int]:
+    return [entry.item.size for entry in entries]
 
 
 def test_runs_at_once_and_batches_what_waits() -> None:
@@ -22,19 +33,19 @@ def test_runs_at_once_and_batches_what_waits() -> None:
     assert not batcher.ready(0.0)
     assert batcher.wake_at() is None
     assert batcher.take() == ()
-    batcher.add("a", [5], now=1.0)
+    batcher.add("a", items(5), now=1.0)
     assert batcher.ready(1.0)
     assert names(batcher.take()) == [("a", 0)]
-    batcher.add("b", [5], now=2.0)
-    batcher.add("c", [6, 6], now=2.1)
+    batcher.add("b", items(5), now=2.0)
+    batcher.add("c", items(6, 6), now=2.1)
     assert names(batcher.take()) == [("b", 0), ("c", 0), ("c", 1)]
     assert not batcher.ready(9.0)
 
 
 def test_window_counts_from_the_first_waiting_job() -> None:
     batcher = make_batcher(window_s=0.5)
-    batcher.add("a", [5], now=1.0)
-    batcher.add("b", [5], now=1.4)
+    batcher.add("a", items(5), now=1.0)
+    batcher.add("b", items(5), now=1.4)
     assert batcher.wake_at() == 1.5
     assert not batcher.ready(1.49)
     assert batcher.ready(1.5)
@@ -44,45 +55,45 @@ def test_window_counts_from_the_first_waiting_job() -> None:
 
 def test_window_ends_when_a_batch_is_full() -> None:
     batcher = make_batcher(window_s=0.5)
-    batcher.add("a", [5, 5, 5], now=1.0)
+    batcher.add("a", items(5, 5, 5), now=1.0)
     assert not batcher.ready(1.0)
-    batcher.add("b", [5], now=1.0)
+    batcher.add("b", items(5), now=1.0)
     assert batcher.ready(1.0)
     long = make_batcher(window_s=0.5)
-    long.add("a", [64], now=1.0)
+    long.add("a", items(64), now=1.0)
     assert long.ready(1.0)
 
 
 def test_a_small_job_does_not_wait_for_a_large_one() -> None:
     batcher = make_batcher(max_batch=2)
-    batcher.add("large", [5] * 100, now=1.0)
+    batcher.add("large", items(*[5] * 100), now=1.0)
     batcher.take()
-    batcher.add("small", [30], now=2.0)
+    batcher.add("small", items(30), now=2.0)
     assert names(batcher.take()) == [("large", 2), ("large", 3)]
     assert names(batcher.take()) == [("small", 0)]
 
 
 def test_like_goes_with_like() -> None:
-    batcher = make_batcher(max_batch=8, max_padded_tokens=512)
-    batcher.add("a", [10, 200, 12, 8, 190, 11], now=1.0)
-    assert sorted(row.num_tokens for row in batcher.take()) == [8, 10, 11, 12]
-    assert sorted(row.num_tokens for row in batcher.take()) == [190, 200]
+    batcher = make_batcher(max_batch=8, max_padded=512)
+    batcher.add("a", items(10, 200, 12, 8, 190, 11), now=1.0)
+    assert sorted(sizes(batcher.take())) == [8, 10, 11, 12]
+    assert sorted(sizes(batcher.take())) == [190, 200]
 
 
 def test_limits_of_a_run_and_a_row_beyond_them() -> None:
-    batcher = make_batcher(max_padded_tokens=20)
-    batcher.add("a", [50, 10, 10, 10], now=1.0)
-    assert [row.num_tokens for row in batcher.take()] == [50]
-    assert [row.num_tokens for row in batcher.take()] == [10, 10]
-    batcher.add("b", [10], now=1.0)
-    assert len(batcher.take(max_padded_tokens=0)) == 1
-    assert len(batcher.take(max_padded_tokens=1000)) == 1
+    batcher = make_batcher(max_padded=20)
+    batcher.add("a", items(50, 10, 10, 10), now=1.0)
+    assert sizes(batcher.take()) == [50]
+    assert sizes(batcher.take()) == [10, 10]
+    batcher.add("b", items(10), now=1.0)
+    assert len(batcher.take(allowance_s=0)) == 1
+    assert len(batcher.take(allowance_s=1000)) == 1
 
 
 def test_O01_halves_until_the_culprit_stands_alone() -> None:
     batcher = make_batcher(window_s=1.0)
-    batcher.add("a", [5, 5, 5, 5], now=0.0)
-    batcher.add("later", [5], now=0.0)
+    batcher.add("a", items(5, 5, 5, 5), now=0.0)
+    batcher.add("later", items(5), now=0.0)
     rows = batcher.take()
     assert batcher.split(rows)
     assert batcher.ready(0.0)
@@ -97,39 +108,38 @@ def test_O01_halves_until_the_culprit_stands_alone() -> None:
 
 def test_O02_dropped_jobs_leave_the_queue_and_the_halves() -> None:
     batcher = make_batcher()
-    batcher.add("a", [5, 5], now=0.0)
-    batcher.add("b", [5, 5, 5], now=0.0)
+    batcher.add("a", items(5, 5), now=0.0)
+    batcher.add("b", items(5, 5, 5), now=0.0)
     assert batcher.split(batcher.take())
     batcher.drop("a")
     assert names(batcher.take()) == [("b", 0), ("b", 1)]
     batcher.drop("b")
     batcher.drop("unknown")
     assert batcher.take() == ()
-    assert (batcher.num_rows, batcher.num_tokens) == (0, 0)
+    assert (batcher.num_rows, batcher.num_sized) == (0, 0)
 
 
 jobs_of_lengths = st.lists(st.lists(st.integers(2, 40), min_size=1, max_size=12), min_size=1, max_size=12)
 
 
 @given(jobs_of_lengths, st.integers(1, 6), st.integers(1, 120))
-def test_every_row_runs_exactly_once_within_the_limits(
-    jobs: list[list[int]], max_batch: int, max_padded_tokens: int
-) -> None:
-    batcher = Batcher[int](max_batch=max_batch, max_padded_tokens=max_padded_tokens)
+def test_every_row_runs_exactly_once_within_the_limits(jobs: list[list[int]], max_batch: int, max_padded: int) -> None:
+    pace = Pace()
+    batcher = Batcher[int](pace, max_batch=max_batch, max_padded=max_padded)
     for job, lengths in enumerate(jobs):
-        batcher.add(job, lengths, now=0.0)
+        batcher.add(job, items(*lengths), now=0.0)
     seen: list[tuple[int, int]] = []
     while batcher.ready(0.0):
         rows = batcher.take()
-        longest = max(row.num_tokens for row in rows)
+        longest = max(sizes(rows))
         assert len(rows) <= max_batch
-        assert len(rows) == 1 or len(rows) * longest <= max_padded_tokens
-        alone = sum(cost_tokens(1, row.num_tokens) for row in rows)
-        assert cost_tokens(len(rows), longest) <= alone
+        assert len(rows) == 1 or len(rows) * longest <= max_padded
+        alone_s = sum(pace.run_s(1, size) for size in sizes(rows))
+        assert pace.run_s(len(rows), longest) <= alone_s * 1.0001
         seen += [(row.job, row.index) for row in rows]
-        assert all(jobs[row.job][row.index] == row.num_tokens for row in rows)
+        assert all(jobs[row.job][row.index] == row.item.size for row in rows)
     assert sorted(seen) == [(job, index) for job, lengths in enumerate(jobs) for index in range(len(lengths))]
-    assert (batcher.num_rows, batcher.num_tokens) == (0, 0)
+    assert (batcher.num_rows, batcher.num_sized) == (0, 0)
 
 
 @given(jobs_of_lengths, st.lists(st.integers(2, 40), min_size=30, max_size=60))
@@ -138,13 +148,13 @@ def test_nobody_starves(jobs: list[list[int]], newcomers: list[int]) -> None:
     batcher = make_batcher(max_batch=2)
     left = {f"old {index}": len(lengths) for index, lengths in enumerate(jobs)}
     for name, lengths in zip(left, jobs, strict=True):
-        batcher.add(name, lengths, now=0.0)
+        batcher.add(name, items(*lengths), now=0.0)
     last_served = dict.fromkeys(left, 0)
     num_jobs = len(left)
     waiting = dict(left)
     for turn, length in enumerate(newcomers, start=1):
         name = f"new {turn}"
-        batcher.add(name, [length], now=float(turn))
+        batcher.add(name, items(length), now=float(turn))
         waiting[name] = 1
         last_served[name] = turn - 1
         num_jobs = max(num_jobs, len(waiting))
@@ -161,9 +171,9 @@ def test_O01_only_culprits_are_left_alone(jobs: list[list[int]], data: st.DataOb
     """Runs that hold a bad row raise; exactly the bad rows end alone, in a bounded number of runs."""
     everyone = [(job, index) for job, lengths in enumerate(jobs) for index in range(len(lengths))]
     bad = data.draw(st.sets(st.sampled_from(everyone)))
-    batcher = Batcher[int](max_batch=8, max_padded_tokens=1000)
+    batcher = Batcher[int](Pace(), max_batch=8, max_padded=1000)
     for job, lengths in enumerate(jobs):
-        batcher.add(job, lengths, now=0.0)
+        batcher.add(job, items(*lengths), now=0.0)
     failed: set[tuple[int, int]] = set()
     served: list[tuple[int, int]] = []
     num_runs = 0
@@ -181,8 +191,40 @@ def test_O01_only_culprits_are_left_alone(jobs: list[list[int]], data: st.DataOb
 
 
 def test_run_cost_is_what_makes_company_worth_padding() -> None:
-    batcher = make_batcher(max_padded_tokens=1000)
-    batcher.add("a", [10, 10 + RUN_COST_TOKENS], now=0.0)
-    batcher.add("b", [100, 101 + RUN_COST_TOKENS], now=0.0)
+    batcher = make_batcher(max_padded=1000)
+    batcher.add("a", items(10, 9 + RUN_COST), now=0.0)
+    batcher.add("b", items(100, 101 + RUN_COST), now=0.0)
     assert len(batcher.take()) == 2
     assert len(batcher.take()) == 1
+
+
+def test_urgent_jobs_lead_and_others_fill_their_batch() -> None:
+    batcher = make_batcher()
+    batcher.add("low", items(5, 5, 5), now=0.0, level=LOW)
+    batcher.add("normal", items(5, 5), now=0.0, level=NORMAL)
+    batcher.add("high", items(9), now=0.0, level=HIGH)
+    assert names(batcher.take()) == [("high", 0), ("normal", 0), ("normal", 1), ("low", 0)]
+    assert names(batcher.take()) == [("low", 1), ("low", 2)]
+
+
+def test_only_equal_shapes_share_a_run_and_rows_are_counted() -> None:
+    batcher = make_batcher()
+    batcher.add("a", [Item(None, rows=2, shape=(3,)), Item(None, rows=1, shape=(4,))], now=0.0)
+    batcher.add("b", [Item(None, rows=3, shape=(3,)), Item(None, rows=2, shape=(3,))], now=0.0)
+    batcher.add("beyond", [Item(None, rows=9, shape=(3,))], now=0.0)
+    assert names(batcher.take()) == [("a", 0), ("b", 1)]
+    assert names(batcher.take()) == [("b", 0)]
+    assert names(batcher.take()) == [("beyond", 0)]
+    assert names(batcher.take()) == [("a", 1)]
+    assert (batcher.num_rows, batcher.num_sized) == (0, 0)
+
+
+def test_what_is_overdue_does_not_run() -> None:
+    batcher = make_batcher(window_s=5.0)
+    batcher.add("a", items(5), now=0.0, due_at=2.0)
+    batcher.add("b", items(5), now=0.0)
+    assert batcher.wake_at() == 2.0
+    assert batcher.overdue(1.9) == []
+    assert batcher.overdue(2.0) == ["a"]
+    assert batcher.wake_at() == 5.0
+    assert names(batcher.take()) == [("b", 0)]

@@ -1,33 +1,14 @@
-"""How fast an encoder works, how many tokens may wait for it, and when a request that came too late should come back.
+"""How many tokens may wait for a model, and when a request that came too late should come back.
 
 Pure. Requests are counted by engine/admission.py; but one may bring three orders of magnitude more work than another,
-so here the work is counted too. The runner thread observes the pace and the event loop reads it: one float, no lock.
+so here the work is counted too.
 """
 
 from __future__ import annotations
 
-_SMOOTHING = 0.2  # weight of the newest run
-_FIRST_GUESS_S = 2e-4  # per token, until a run has been observed
+from engine.batching.pace import Pace
+
 _SHORTEST_S, _LONGEST_S = 1.0, 60.0
-
-
-class Pace:
-    """Seconds per cost token (engine/batcher.py), smoothed over runs."""
-
-    def __init__(self) -> None:
-        self.seconds_per_token = _FIRST_GUESS_S
-        self._observed = False
-
-    def observe(self, tokens: int, elapsed_s: float) -> None:
-        """A run that cost ``tokens`` took ``elapsed_s``."""
-        newest = elapsed_s / tokens
-        weight = _SMOOTHING if self._observed else 1.0
-        self.seconds_per_token += weight * (newest - self.seconds_per_token)
-        self._observed = True
-
-    def tokens_in(self, seconds: float) -> float:
-        """What fits in so many seconds."""
-        return seconds / self.seconds_per_token
 
 
 class Backlog:
@@ -50,7 +31,7 @@ class Backlog:
 
     def work_s(self) -> float:
         """How long all that is inside will take."""
-        return self._pace.seconds_per_token * self.num_tokens
+        return self._pace.seconds_per_unit * self.num_tokens
 
     def enter(self, tokens: int) -> None:
         """A request brings so many tokens."""

@@ -1,0 +1,173 @@
+"""The lane's steps with a made-up model: whose result is whose, and what a failed run means."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from engine.batching.batcher import Batcher
+from engine.batching.item import Item
+from engine.batching.lane import BatchJob, BatchLane
+from engine.batching.pace import Pace
+from engine.errors import Kind, RequestError
+from engine.job import Delivery
+
+BAD = 13  # the payload that makes the model raise
+
+
+class FakeModel:
+    """An item's result is its payload, so a result tells whose it is."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.distort: Callable[[list[Any]], list[Any]] = lambda results: results
+
+    def run(self, payloads: Sequence[int]) -> list[Any]:
+        self.batches.append(list(payloads))
+        if BAD in payloads:
+            raise RuntimeError("bad item")
+        return self.distort(list(payloads))
+
+
+@pytest.fixture
+def model() -> FakeModel:
+    return FakeModel()
+
+
+@pytest.fixture
+def lane(model: FakeModel) -> BatchLane:
+    pace = Pace()
+    ticks = iter(range(1000))
+    return BatchLane("m", model, Batcher(pace, max_batch=8), pace, clock=lambda: float(next(ticks)))
+
+
+def make_job(*payloads: int, deadline_at: float | None = None, noun: str | None = "input") -> BatchJob:
+    items = [Item(payload) for payload in payloads]
+    return BatchJob(deliver=lambda event: None, arrived_at=0.0, items=items, deadline_at=deadline_at, noun=noun)
+
+
+def run_all(lane: BatchLane) -> list[Delivery]:
+    """What a device does, until nothing is ready."""
+    deliveries: list[Delivery] = []
+    while lane.ready(0.0):
+        step = lane.plan(0.0, math.inf)
+        if step is None:
+            continue
+        try:
+            deliveries += step.run()
+        except RuntimeError as error:
+            deliveries += step.fail(error)
+    return deliveries
+
+
+def test_results_go_back_to_their_items(lane: BatchLane, model: FakeModel) -> None:
+    first, second = make_job(2, 7), make_job(5)
+    lane.add(first)
+    lane.add(second)
+    assert dict(run_all(lane)) == {first: [2, 7], second: [5]}
+    assert model.batches == [[2, 7, 5]]
+    assert lane.num_runs == 1
+    assert not lane.decoding()
+
+
+def test_a_job_of_several_batches_is_delivered_once_whole(lane: BatchLane, model: FakeModel) -> None:
+    payloads = [payload for payload in range(21) if payload != BAD]
+    job = make_job(*payloads)
+    lane.add(job)
+    assert run_all(lane) == [(job, payloads)]
+    assert len(model.batches) == 3
+
+
+def test_O01_one_bad_item_fails_its_job_alone(lane: BatchLane, model: FakeModel) -> None:
+    good = [make_job(payload) for payload in range(7)]
+    bad = make_job(1, BAD)
+    for job in [*good[:4], bad, *good[4:]]:
+        lane.add(job)
+    answers = dict(run_all(lane))
+    assert all(answers[job] == [payload] for payload, job in enumerate(good))
+    error = answers[bad]
+    assert isinstance(error, RequestError)
+    assert (error.kind, error.param) == (Kind.FAILED, "input")
+    assert error.message == "input[1] failed: the model failed on it (RuntimeError); the engine's log says more"
+    assert len(model.batches) <= 2 * 9
+    after = [make_job(5) for _ in range(20)]
+    for job in after:
+        lane.add(job)
+    assert len(run_all(lane)) == 20
+
+
+def test_O01_several_bad_items_of_one_job_end_it_once(lane: BatchLane) -> None:
+    bad, good = make_job(BAD, 1, BAD, 2, BAD), make_job(3)
+    lane.add(bad)
+    lane.add(good)
+    answers = run_all(lane)
+    assert sorted(id(job) for job, _ in answers) == sorted([id(bad), id(good)])
+    assert dict(answers)[good] == [3]
+
+
+@pytest.mark.parametrize("distort", [lambda results: results[:-1], lambda results: [*results, 1], lambda results: []])
+def test_O08_a_wrong_number_of_results_fails_the_batch(
+    lane: BatchLane, model: FakeModel, distort: Callable[[list[Any]], list[Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    model.distort = distort
+    jobs = [make_job(payload) for payload in range(8)]
+    for job in jobs:
+        lane.add(job)
+    answers = run_all(lane)
+    assert [job for job, _ in answers] == jobs
+    assert all(isinstance(error, RequestError) and error.kind is Kind.FAILED for _, error in answers)
+    assert len(model.batches) == 1
+    assert "results for 8 items" in caplog.text
+
+
+def test_an_error_in_place_of_a_result_fails_its_job_alone(lane: BatchLane, model: FakeModel) -> None:
+    error = RequestError(Kind.INVALID, "no")
+    model.distort = lambda results: [error if result == 7 else result for result in results]
+    good, bad, alone = make_job(1), make_job(2, 7, 4), make_job(7, noun=None)
+    for job in (bad, good, alone):
+        lane.add(job)
+    answers = dict(run_all(lane))
+    assert (answers[bad].message, answers[bad].kind) == ("input[1] failed: no", Kind.INVALID)
+    assert answers[good] == [1]
+    assert answers[alone] is error
+
+
+def test_O02_cancelled_jobs_are_left_out_when_the_batch_is_formed(lane: BatchLane, model: FakeModel) -> None:
+    gone, stays = make_job(1, 2), make_job(3)
+    lane.add(gone)
+    lane.add(stays)
+    gone.cancelled = True  # the command to drop it is still on its way
+    assert [job for job, _ in run_all(lane)] == [stays]
+    assert model.batches == [[3]]
+    lane.add(gone)
+    assert lane.plan(0.0, math.inf) is None
+    assert not lane.ready(0.0)
+
+
+def test_overdue_jobs_are_told_so_and_do_not_run(lane: BatchLane, model: FakeModel) -> None:
+    late, in_time = make_job(1, deadline_at=4.0), make_job(BAD, deadline_at=6.0)
+    lane.add(late)
+    lane.add(in_time)
+    step = lane.plan(5.0, math.inf)
+    assert step is not None
+    with pytest.raises(RuntimeError):
+        step.run()
+    answers = dict(step.fail(RuntimeError()))
+    assert answers[late].kind is Kind.DEADLINE
+    assert answers[in_time].kind is Kind.FAILED
+    assert model.batches == [[BAD]]
+    lane.add(late)
+    step = lane.plan(7.0, math.inf)
+    assert step is not None
+    assert [job for job, _ in step.run()] == [late]
+
+
+def test_the_allowance_bounds_a_batch(lane: BatchLane, model: FakeModel) -> None:
+    lane.add(make_job(*range(8)))
+    run_all(lane)  # one second by the fake clock, so the pace is known
+    lane.add(make_job(*range(4)))
+    step = lane.plan(0.0, lane.pace.run_s(2, 1) * 1.001)
+    assert step is not None
+    step.run()
+    assert model.batches[-1] == [0, 1]
