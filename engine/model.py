@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Protocol
 from engine.admission import Admission
 from engine.job import Lane
 
-ModelKind = Literal["chat", "embedding"]
+ModelKind = Literal["chat", "embedding", "tensor"]
 
 
 class Model(Protocol):

@@ -45,6 +45,7 @@ class TensorModelFacts(Table):
     inputs: Annotated[tuple[TensorFacts, ...], Field(min_length=1, max_length=256)]
     outputs: Annotated[tuple[TensorFacts, ...], Field(min_length=1, max_length=256)]
     batched: bool = True
+    example: dict[TensorName, tuple[Size, ...]] = Field(default_factory=dict)  # by input, a row that the graph runs
 
     @model_validator(mode="after")
     def _hangs_together(self) -> Self:
@@ -54,6 +55,8 @@ class TensorModelFacts(Table):
         for tensor in (*self.inputs, *self.outputs):
             if self.batched and tensor.shape[:1] != (-1,):
                 raise ValueError(f"{tensor.name}: axis 0 of a batched model must be -1, not {tensor.shape[:1]}")
+        if self.example and self.example.keys() != {tensor.name for tensor in self.inputs}:
+            raise ValueError("example: must have every input and no other")
         return self
 
     def input(self, name: str) -> TensorFacts | None:

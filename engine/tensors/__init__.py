@@ -1,0 +1,1 @@
+"""Models that take tensors and give tensors: any ONNX graph, batched along its first axis."""
