@@ -1,8 +1,11 @@
-"""The models of an engine in the memory they share: loaded when they are asked for, unloaded when others need the room.
+"""The models of an engine in the memory they share: loaded when they are asked for, unloaded when others need the room,
+and replaced while they serve.
 
 Owns each model's way into memory and out of it, on the event loop, one at a time; who has to go is decided in
 ``engine.residency``. What is loaded while others serve takes processor time from them, no turns: a model is warmed up
-in a thread of its own and joins the device when it is ready. Knows no HTTP.
+in a thread of its own and joins the device when it is ready. Only then do requests move to it from the one before,
+which ends what it has taken and is freed when its last request has ended; each of these is bounded by itself, so
+nothing is cut. A load that fails changes nothing. Knows no HTTP.
 """
 
 from __future__ import annotations
@@ -13,71 +16,22 @@ import ctypes
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from functools import partial
+from typing import Any
 
 from engine.device import Device
+from engine.entry import Entry, Loaded, Source
 from engine.errors import EngineError, Kind, RequestError
-from engine.model import Model, ModelKind
+from engine.model import Model
 from engine.residency import Need, Resident, allotments, idle_too_long, to_unload
 
 ROOM_WAIT_S = 10.0  # how long a model that is asked for waits until others are idle
-RETRY_S = 5.0  # so long after it could not be loaded a model is not tried again
+RETRY_S = 5.0  # so long after it could not be loaded a model is not tried again, unless it is ordered
+MAX_ORDERS = 16  # that may wait for their turn
 _SWEEP_S = 5.0
-_LOAD_S = 2.0  # what loading takes until it has been measured
 _DEVICE_S = 30.0  # for what is done between two runs
 _log = logging.getLogger(__name__)
-
-
-class Entry:
-    """One model of the configuration, in memory or not."""
-
-    def __init__(
-        self,
-        name: str,
-        kind: ModelKind,
-        load: Callable[[int], Model],
-        *,
-        need: Need = Need(0),  # noqa: B008 (frozen)
-        created: int = 0,
-        max_waiting: int = 128,
-        idle_unload_s: float | None = None,
-    ) -> None:
-        """load: blocking, for any thread; given the bytes it may take for keys and values, raises EngineError. created:
-        seconds since the epoch. max_waiting: requests that may wait for it to be loaded. idle_unload_s: see Resident.
-        """
-        self.name = name
-        self.kind = kind
-        self.load = load
-        self.need = need
-        self.created = created
-        self.max_waiting = max_waiting
-        self.idle_unload_s = idle_unload_s
-        self.model: Model | None = None
-        self.loading: asyncio.Task[Model] | None = None
-        self.num_users = 0  # requests that hold it or wait for it
-        self.num_loads = 0  # these two only grow
-        self.num_unloads = 0
-        self.used_at = -math.inf  # when the last user left
-        self.failed_at = -math.inf
-        self.load_s = _LOAD_S
-
-    def statistics(self) -> dict[str, float]:
-        """Numbers by name, the model's own among them while it is loaded."""
-        ours: dict[str, float] = {
-            "loaded": self.model is not None,
-            "loads_total": self.num_loads,
-            "unloads_total": self.num_unloads,
-            "users": self.num_users,
-        }
-        if (model := self.model) is None:
-            return ours
-        return {**ours, "requests": model.admission.num_inside, **model.statistics()}
-
-    @property
-    def resident(self) -> Resident:
-        """How ``engine.residency`` sees it."""
-        return Resident(self.name, self.need, self.num_users, self.used_at, self.idle_unload_s)
 
 
 class Fleet:
@@ -96,13 +50,17 @@ class Fleet:
         self._device = device
         self._budget = budget
         self._clock = clock
-        self._one_at_a_time = asyncio.Lock()
+        self._loaded: dict[int, Loaded] = {}  # by its number
+        self._num_loads = 0
+        self._one_at_a_time = asyncio.Lock()  # first come, first served
+        self._num_orders = 0
         self._somebody_left = asyncio.Event()
-        self._sweeper: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._waking: dict[Entry, asyncio.Task[None]] = {}
 
     @property
     def loaded(self) -> dict[str, Model]:
-        """The models in memory, by name."""
+        """The models that requests are given, by name."""
         return {entry.name: entry.model for entry in self.entries.values() if entry.model is not None}
 
     async def start(self, progress: Callable[[str], None]) -> None:
@@ -112,36 +70,53 @@ class Fleet:
         """
         budget_bytes = self._budget()
         for entry in self.entries.values():
-            if entry.need.total > budget_bytes:
-                raise EngineError(_too_large(entry, budget_bytes), permanent=False)
-            if to_unload(entry.need, budget_bytes, self._residents()) != []:
+            need = entry.source.need
+            if need.total > budget_bytes:
+                raise EngineError(_too_large(entry.name, need, budget_bytes), permanent=False)
+            if to_unload(need, budget_bytes, self._residents()) != []:
                 progress(f"{entry.name} does not fit beside the others and is loaded when it is asked for")
                 continue
             progress(f"loading {entry.name}")
-            await self._load(entry)
-        self._sweeper = asyncio.create_task(self._sweep_now_and_then())
+            await self._bring(entry, entry.source)
+        self._begin(self._sweep_now_and_then())
 
     @contextlib.asynccontextmanager
     async def hold(self, entry: Entry) -> AsyncIterator[Model]:
         """The entry's model, which stays in memory until the end of the block; loaded first when it is not there.
 
-        Raises RequestError (503) when it cannot be, when too many requests wait for it, or when too many other models
-        are in use.
+        Raises RequestError (503) when it cannot be, when too many requests wait for it, when too many other models are
+        in use, and when it has been unloaded by an order.
         """
-        entry.num_users += 1
+        loaded = entry.current or await self._wake(entry)
+        loaded.num_users += 1
         try:
-            yield entry.model or await self._wake(entry)
+            yield loaded.model
         finally:
-            entry.num_users -= 1
-            if not entry.num_users:
-                entry.used_at = self._clock()
+            loaded.num_users -= 1
+            if not loaded.num_users:
+                loaded.used_at = self._clock()
                 self._somebody_left.set()
+                if loaded.retired:
+                    self._begin(self._free(loaded))
+
+    async def load(self, entry: Entry) -> None:
+        """An order: read the folder again, load what it is now, and move requests to it from what serves so far.
+
+        Raises EngineError, which says why and may name paths, or RequestError (503) when there is no room. What served
+        before serves then as if nothing had been ordered. It goes on when whoever ordered it has left.
+        """
+        await self._obey(partial(self._replace, entry))
+
+    async def unload(self, entry: Entry) -> None:
+        """An order: give the entry's model to nobody new until it is loaded by an order; free it when its last user has
+        left. Raises RequestError (503) when too many orders wait."""
+        await self._obey(partial(self._dismiss, entry))
 
     async def sweep(self) -> None:
         """Unload what nobody has used for its ``idle_unload_s``; share the memory out anew, as much as there is now."""
         async with self._one_at_a_time:
-            for name in idle_too_long(self._clock(), self._residents()):
-                await self._unload(self.entries[name])
+            for number in idle_too_long(self._clock(), self._residents()):
+                await self._evict(self._loaded[number])
             await self._share_out()
 
     def statistics(self) -> dict[str, dict[str, float]]:
@@ -150,94 +125,189 @@ class Fleet:
 
     async def close(self) -> None:
         """Free every model. The device has stopped, or no request is inside."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        for entry in self.entries.values():
-            if entry.loading is not None:
-                entry.loading.cancel()
-            if entry.model is not None:
-                entry.model.close()
-                entry.model = None
+        for task in self._tasks:
+            task.cancel()
+        for loaded in self._loaded.values():
+            loaded.entry.current = None
+            loaded.entry.loaded.clear()
+            loaded.model.close()
+        self._loaded.clear()
 
-    async def _wake(self, entry: Entry) -> Model:
-        if entry.num_users > entry.max_waiting:
+    # The way in.
+
+    async def _wake(self, entry: Entry) -> Loaded:
+        """What the entry has in memory, as soon as it has something there. Raises RequestError."""
+        if entry.num_waiting >= entry.max_waiting:
             raise _later(f"the model {entry.name!r} is being loaded and {entry.max_waiting} wait for it", entry.load_s)
-        if (since_s := self._clock() - entry.failed_at) < RETRY_S:
-            raise _cannot_load(entry, RETRY_S - since_s)
-        if entry.loading is None:
-            entry.loading = asyncio.create_task(self._bring_in(entry))
-            entry.loading.add_done_callback(lambda task: task.cancelled() or task.exception())  # all may have left
-        return await asyncio.shield(entry.loading)
+        entry.num_waiting += 1
+        try:
+            while entry.current is None:
+                if not entry.is_wanted:
+                    message = f"the model {entry.name!r} was unloaded and serves again when it is loaded by an order"
+                    raise RequestError(Kind.UNAVAILABLE, message)
+                if (since_s := self._clock() - entry.failed_at) < RETRY_S:
+                    raise _cannot_load(entry, RETRY_S - since_s)
+                if entry not in self._waking:
+                    self._waking[entry] = self._begin(self._bring_in(entry))
+                await asyncio.shield(self._waking[entry])
+            return entry.current
+        finally:
+            entry.num_waiting -= 1
 
-    async def _bring_in(self, entry: Entry) -> Model:
-        """Load it as soon as there is room. Raises RequestError."""
+    async def _bring_in(self, entry: Entry) -> None:
+        """Load it for those who wait, unless an order has come first. Raises RequestError."""
         try:
             async with self._one_at_a_time:
-                await self._make_room(entry)
-                return await self._load(entry)
+                if entry.current is None and entry.is_wanted:
+                    await self._bring(entry, entry.source)
         except EngineError as error:
             _log.error("%s", error)
-            entry.failed_at = self._clock()
             raise _cannot_load(entry, RETRY_S) from None
         finally:
-            entry.loading = None
+            del self._waking[entry]
 
-    async def _make_room(self, entry: Entry) -> None:
+    async def _replace(self, entry: Entry) -> None:
+        before = entry.current
+        try:
+            source = await asyncio.to_thread(entry.reread)
+        except EngineError:
+            entry.failed(self._clock())
+            raise
+        await self._bring(entry, source)
+        entry.is_wanted = True
+        if before is not None:
+            self._retire(before)
+        _log.info("%s is loaded", entry.name)
+
+    async def _bring(self, entry: Entry, source: Source) -> None:
+        """Load it beside all that is in memory and cannot leave; then it is what requests are given. Raises EngineError
+        or RequestError, and then changes nothing."""
+        entry.is_loading = True
+        try:
+            await self._make_room(entry, source.need)
+            loaded = await self._load(entry, source)
+        except EngineError:
+            entry.failed(self._clock())
+            raise
+        finally:
+            entry.is_loading = False
+        entry.serves(loaded, source)
+        self._device.attach(loaded.model.lane)
+
+    async def _make_room(self, entry: Entry, need: Need) -> None:
+        """Beside whatever serves for this entry, which stays until its successor is there."""
+        kept_bytes = 0 if entry.current is None else entry.current.need.total
         deadline = self._clock() + ROOM_WAIT_S
-        while (names := to_unload(entry.need, budget_bytes := self._budget(), self._residents())) is None:
-            if entry.need.total > budget_bytes:
-                raise EngineError(_too_large(entry, budget_bytes), permanent=False)
+        while (numbers := to_unload(need, budget_bytes := self._budget(), self._residents())) is None:
+            if need.total + kept_bytes > budget_bytes:
+                raise EngineError(_too_large(entry.name, need, budget_bytes, kept_bytes), permanent=False)
             self._somebody_left.clear()
             try:
                 async with asyncio.timeout(deadline - self._clock()):
                     await self._somebody_left.wait()
             except TimeoutError:
-                others = ", ".join(each.name for each in self._residents())
+                others = ", ".join(dict.fromkeys(each.entry.name for each in self._loaded.values()))
                 message = f"the model {entry.name!r} needs the memory of others, and they are in use: {others}"
                 raise _later(message, ROOM_WAIT_S) from None
-        for name in names:
-            await self._unload(self.entries[name])
+        for number in numbers:
+            await self._evict(self._loaded[number])
 
-    async def _load(self, entry: Entry) -> Model:
-        """Load it beside the others, for which there is room. Raises EngineError."""
+    async def _load(self, entry: Entry, source: Source) -> Loaded:
         began_at = self._clock()
-        kv_bytes = await self._share_out(entry)
+        self._num_loads += 1
+        number = self._num_loads
+        kv_bytes = await self._share_out(Resident(number, source.need, 0, began_at))
         try:
-            model = entry.model = await asyncio.to_thread(entry.load, kv_bytes)
+            model = await asyncio.to_thread(source.load, kv_bytes)
         except BaseException:
             await self._share_out()
             raise
-        entry.used_at = self._clock()
-        entry.load_s = entry.used_at - began_at
-        entry.num_loads += 1
-        self._device.attach(model.lane)
-        return model
+        now = self._clock()
+        entry.load_s = now - began_at
+        loaded = self._loaded[number] = Loaded(entry, number, model, source.need, now)
+        return loaded
 
-    async def _unload(self, entry: Entry) -> None:
+    # The way out.
+
+    async def _dismiss(self, entry: Entry) -> None:
+        loaded, entry.current, entry.is_wanted = entry.current, None, False
+        if loaded is not None:
+            self._retire(loaded)
+
+    def _retire(self, loaded: Loaded) -> None:
+        """Nobody new is given it: free it now or when the last of its users leaves."""
+        loaded.entry.num_unloads += 1
+        _log.info("%s: requests that go on with the model so far: %d", loaded.entry.name, loaded.num_users)
+        if not loaded.num_users:
+            self._begin(self._free(loaded))
+
+    async def _evict(self, loaded: Loaded) -> None:
         """Free the memory of a model without users. Whoever asks for it from now on waits until it is loaded again."""
-        model, entry.model = entry.model, None
-        if model is None:
-            return
-        entry.num_unloads += 1
-        if not await self._device.detach(model.lane, _DEVICE_S):
-            raise EngineError(f"the device did not let go of {entry.name}", permanent=False)
-        await asyncio.to_thread(_free, model)
-        _log.info("%s is unloaded", entry.name)
+        loaded.entry.current = None
+        loaded.entry.num_unloads += 1
+        await self._free(loaded)
+        _log.info("%s is unloaded until it is asked for", loaded.entry.name)
 
-    async def _share_out(self, newcomer: Entry | None = None) -> int:
+    async def _free(self, loaded: Loaded) -> None:
+        """Free a retired model without users; called once. Raises EngineError when the device is stuck inside a run: it
+        may still look at the model, which is left where it is, and goes with its process."""
+        loaded.leaves = True
+        if not await self._device.detach(loaded.model.lane, _DEVICE_S):
+            raise EngineError(f"the device did not let go of {loaded.entry.name}", permanent=False)
+        del self._loaded[loaded.number]
+        loaded.entry.loaded.remove(loaded)
+        await asyncio.to_thread(_close, loaded.model)
+        self._somebody_left.set()  # there is more room
+
+    # Turns and memory.
+
+    async def _obey(self, order: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do it in its turn, also when whoever ordered it leaves meanwhile."""
+        if self._num_orders >= MAX_ORDERS:
+            raise _later(f"{MAX_ORDERS} orders to load or unload models wait for their turn", 1.0)
+        self._num_orders += 1
+
+        async def in_turn() -> None:
+            try:
+                async with self._one_at_a_time:
+                    await order()
+            finally:
+                self._num_orders -= 1
+
+        await asyncio.shield(self._begin(in_turn()))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Whoever waits for it is told how it ended, if anybody does; the log is told why."""
+        self._tasks.discard(task)
+        match None if task.cancelled() else task.exception():
+            case None | RequestError():
+                pass
+            case EngineError() as error:
+                _log.error("%s", error)
+            case error:
+                _log.error("a model could not be moved", exc_info=error)
+
+    async def _share_out(self, newcomer: Resident | None = None) -> int:
         """Tell each loaded model what it may take for keys and values; what is the newcomer's."""
-        residents = self._residents() if newcomer is None else [*self._residents(), newcomer.resident]
+        residents = [*self._residents(), *([newcomer] if newcomer else [])]
         shares = allotments(self._budget(), residents)
 
-        def tell(models: dict[str, Model]) -> None:
-            for name in models.keys() & shares.keys():
-                models[name].allot(shares[name])
+        def tell(models: dict[int, Model]) -> None:
+            for number in models.keys() & shares.keys():
+                models[number].allot(shares[number])
 
-        await self._device.do(partial(tell, self.loaded), _DEVICE_S)
-        return shares.get(newcomer.name, 0) if newcomer else 0
+        models = {each.number: each.model for each in self._loaded.values() if not each.leaves}
+        await self._device.do(partial(tell, models), _DEVICE_S)
+        return shares.get(newcomer.number, 0) if newcomer else 0
 
     def _residents(self) -> list[Resident]:
-        return [entry.resident for entry in self.entries.values() if entry.model is not None]
+        return [each.resident for each in self._loaded.values()]
 
     async def _sweep_now_and_then(self) -> None:
         while True:
@@ -248,18 +318,20 @@ class Fleet:
                 _log.exception("models could not be unloaded; trying again in %g s", _SWEEP_S)
 
 
-def _free(model: Model) -> None:
+def _close(model: Model) -> None:
     """Blocking: close it and hand what the allocator keeps back to the system, which is a third of a small model."""
     model.close()
     with contextlib.suppress(AttributeError, OSError):  # glibc's alone
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _too_large(entry: Entry, budget_bytes: int) -> str:
-    weights, context = entry.need.weights >> 20, entry.need.context >> 20
+def _too_large(name: str, need: Need, budget_bytes: int, kept_bytes: int = 0) -> str:
+    weights, context = need.weights >> 20, need.context >> 20
+    beside = f" beside {kept_bytes >> 20} MiB of the one that serves" if kept_bytes else ""
+    advice = "unload that one first" if kept_bytes else "set a shorter context"
     return (
-        f"model {entry.name!r} needs {weights} MiB for weights and {context} MiB for one context, and all models"
-        f" together may take {budget_bytes >> 20} MiB; set a shorter context, raise models.memory or free some"
+        f"model {name!r} needs {weights} MiB for weights and {context} MiB for one context{beside}, and all models"
+        f" together may take {budget_bytes >> 20} MiB; {advice}, raise models.memory or free some"
     )
 
 

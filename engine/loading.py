@@ -12,8 +12,8 @@ from pathlib import Path
 
 from engine import model_folder
 from engine.embedder import load_embedder
+from engine.entry import Entry, Source
 from engine.errors import EngineError
-from engine.fleet import Entry
 from engine.llm.chat import ChatModel
 from engine.llm.kv import KvShape
 from engine.model import Model, ModelKind
@@ -22,6 +22,7 @@ from engine.providers import why_absent
 from engine.residency import Need
 from engine.session import installed_providers
 from engine.settings import ModelSettings
+from engine.tensors.load import load_tensor_model
 
 _ALL_BYTES = 1 << 62  # on a GPU keys and values are allocated whole, so nothing needs to bound them
 
@@ -31,19 +32,28 @@ _LOADED_PER_FILE_BYTE = 1.25
 
 
 def open_entry(settings: ModelSettings, threads: int) -> Entry:
+    """A model that is to be served. threads: of one run. Raises EngineError as ``read_source``."""
+    return Entry(
+        settings.name,
+        read_source(settings, threads),
+        reread=partial(read_source, settings, threads),
+        max_waiting=settings.max_queue,
+        idle_unload_s=settings.idle_unload_s,
+    )
+
+
+def read_source(settings: ModelSettings, threads: int) -> Source:
     """Read the model's folder, without its weights. threads: of one run. Raises EngineError, also when the model's
     provider is not installed: it may be long until it is loaded."""
     folder = _read(settings)
     if why := why_absent(settings.placement, installed_providers()):
         raise EngineError(f"model {settings.name!r}: {why}", permanent=True)
-    return Entry(
-        settings.name,
+    return Source(
         folder.manifest.kind,
         partial(load, settings, folder.manifest.kind, threads),
         need=need(folder, settings),
         created=int(datetime.fromisoformat(folder.manifest.created).timestamp()),
-        max_waiting=settings.max_queue,
-        idle_unload_s=settings.idle_unload_s,
+        version=folder.manifest.version,
     )
 
 
@@ -70,6 +80,8 @@ def load(settings: ModelSettings, kind: ModelKind, threads: int, kv_bytes: int) 
     try:
         if kind == "chat":
             return ChatModel.load(folder, settings, threads=threads, kv_bytes=kv_bytes)
+        if kind == "tensor":
+            return load_tensor_model(folder, settings, threads=threads)
         return load_embedder(folder, settings, threads=threads)
     except ModelError as error:
         raise _permanent(settings, error) from error

@@ -28,37 +28,37 @@ class Need:
 class Resident:
     """A model in memory."""
 
-    name: str
+    number: int  # no other one has it
     need: Need
     num_users: int  # requests that hold it
     used_at: float  # when the last of them left, monotonic seconds
     idle_unload_s: float | None = None  # how long it may be idle; None: until others need its memory
 
 
-def to_unload(need: Need, budget_bytes: int, residents: Sequence[Resident]) -> list[str] | None:
+def to_unload(need: Need, budget_bytes: int, residents: Sequence[Resident]) -> list[int] | None:
     """Who must go so that ``need`` fits into the budget: idle models, the least recently used first, and no more than
     it takes. None: too many of them are in use."""
     free_bytes = budget_bytes - sum(each.need.total for each in residents)
-    chosen: list[str] = []
+    chosen: list[int] = []
     for each in sorted((each for each in residents if not each.num_users), key=lambda each: each.used_at):
         if free_bytes >= need.total:
             break
         free_bytes += each.need.total
-        chosen.append(each.name)
+        chosen.append(each.number)
     return chosen if free_bytes >= need.total else None
 
 
-def idle_too_long(now: float, residents: Sequence[Resident]) -> list[str]:
+def idle_too_long(now: float, residents: Sequence[Resident]) -> list[int]:
     """Those that nobody has used for their ``idle_unload_s``."""
     return [
-        each.name
+        each.number
         for each in residents
         if each.idle_unload_s is not None and not each.num_users and now - each.used_at >= each.idle_unload_s
     ]
 
 
-def allotments(budget_bytes: int, residents: Sequence[Resident]) -> dict[str, int]:
+def allotments(budget_bytes: int, residents: Sequence[Resident]) -> dict[int, int]:
     """What each model may take for keys and values: one context, and an equal part of what is left of the budget."""
     spare_bytes = max(0, budget_bytes - sum(each.need.total for each in residents))
     num_shares = sum(each.need.context > 0 for each in residents)
-    return {each.name: each.need.context + spare_bytes // num_shares for each in residents if each.need.context}
+    return {each.number: each.need.context + spare_bytes // num_shares for each in residents if each.need.context}

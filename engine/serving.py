@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar, cast
 
 from engine.device import Device
+from engine.entry import Entry
 from engine.errors import Kind, RequestError, invalid
-from engine.fleet import Entry, Fleet
-from engine.model import Model
+from engine.fleet import Fleet
+from engine.model import Model, ModelKind
 
 _RETRY_S = 5.0
 WATCH_S = 10.0  # how often a request that waits asks whether the device is still well
@@ -53,7 +54,7 @@ class Serving:
             raise invalid("you must say which model: a non-empty string", "model")
         entry = self.get(name)
         if entry.kind != type_.kind:
-            raise invalid(f"the model {name!r} is of kind {entry.kind}; this endpoint does not serve it", "model")
+            raise _of_another_kind(name, entry.kind)
         return entry
 
     @contextlib.contextmanager
@@ -73,6 +74,8 @@ class Serving:
         RequestError: 400, 404, 503."""
         entry = self.find(name, type_)
         async with self.fleet.hold(entry) as model:
+            if model.kind != type_.kind:  # another folder was loaded under this name while the request waited
+                raise _of_another_kind(model.name, model.kind)
             with self.place(model):
                 yield cast(M, model)
 
@@ -132,3 +135,7 @@ class Serving:
                 async with asyncio.timeout(deadline_s):
                     await self._emptied.wait()
         return not self.num_inside
+
+
+def _of_another_kind(name: str, kind: ModelKind) -> RequestError:
+    return invalid(f"the model {name!r} is of kind {kind}; this endpoint does not serve it", "model")

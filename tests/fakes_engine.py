@@ -21,7 +21,8 @@ import aiohttp
 import numpy as np
 
 from engine.device import Device
-from engine.fleet import Entry, Fleet
+from engine.entry import Entry, Loaded, Source
+from engine.fleet import Fleet
 from engine.llm.chat import ChatModel
 from engine.llm.decoder import RowLogits, RowWork
 from engine.llm.kv import FLOAT_BYTES, KvShape, page_aligned_length
@@ -248,9 +249,9 @@ def streamed_text(events: list[Any]) -> str:
 
 def fleet_of(device: Device, *models: Any) -> Fleet:
     """Models that are loaded already, and stay."""
-    entries = [Entry(model.name, model.kind, lambda kv_bytes, model=model: model) for model in models]
-    for entry, model in zip(entries, models, strict=True):
-        entry.model = model
+    entries = [Entry(model.name, Source(model.kind, lambda kv_bytes, model=model: model)) for model in models]
+    for number, (entry, model) in enumerate(zip(entries, models, strict=True)):
+        entry.serves(Loaded(entry, -number, model, entry.source.need, 0.0), entry.source)
     return Fleet(entries, device, budget=lambda: 0)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from engine.fleet import Entry
+from engine.entry import Entry
 from engine.serving import Serving
 from engine.wire.openai_answer import MEDIA_TYPE
 
@@ -25,7 +25,7 @@ def routes(serving: Serving) -> list[web.RouteDef]:
 
 
 def _describe(entry: Entry) -> dict[str, Any]:
-    return {"id": entry.name, "object": "model", "created": entry.created, "owned_by": "headrace"}
+    return {"id": entry.name, "object": "model", "created": entry.source.created, "owned_by": "headrace"}
 
 
 def _json(value: Any) -> web.Response:

@@ -3,105 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from typing import ClassVar
 
 import pytest
 
 from engine import fleet as fleet_module
-from engine.admission import Admission
-from engine.device import Device
 from engine.errors import EngineError, Kind, RequestError
-from engine.fleet import RETRY_S, Entry, Fleet
-from engine.model import Model, ModelKind
-from engine.residency import Need
+from engine.fleet import RETRY_S
+from tests.engine.fleet_box import Box, open_box, use
 from tests.fakes_engine import until
-
-
-class IdleLane:
-    """A lane that never has work."""
-
-    max_stall_s = 1.0
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def ready(self, now: float) -> bool:
-        return False
-
-    def decoding(self) -> bool:
-        return False
-
-    def tidy(self, now: float) -> None:
-        pass
-
-    def wake_at(self) -> float | None:
-        return None
-
-
-class FakeModel:
-    kind: ClassVar[ModelKind] = "chat"
-    created = 0
-
-    def __init__(self, name: str, kv_bytes: int) -> None:
-        self.name = name
-        self.kv_bytes = kv_bytes
-        self.lane = IdleLane(name)
-        self.admission = Admission(running=1, queue=1, work_s=lambda: 0.0)
-        self.closed = False
-
-    def allot(self, num_bytes: int) -> None:
-        self.kv_bytes = num_bytes
-
-    def statistics(self) -> dict[str, float]:
-        return {"slots": 1}
-
-    def close(self) -> None:
-        self.closed = True
-
-
-@dataclass
-class Box:
-    """What the test can turn: the budget, the clock, whether loading goes on, whether it fails."""
-
-    device: Device
-    budget: int = 100
-    now: float = 0.0
-    fails: set[str] = field(default_factory=set)
-    made: list[FakeModel] = field(default_factory=list)
-    gate: threading.Event = field(default_factory=threading.Event)
-
-    def __post_init__(self) -> None:
-        self.gate.set()
-
-    def entry(self, name: str, weights: int = 30, context: int = 10, **options: float) -> Entry:
-        def load(kv_bytes: int) -> Model:
-            assert self.gate.wait(20)
-            if name in self.fails:
-                raise EngineError(f"{name} is damaged", permanent=True)
-            self.made.append(FakeModel(name, kv_bytes))
-            return self.made[-1]
-
-        return Entry(name, "chat", load, need=Need(weights, context), **options)  # type: ignore[arg-type]
-
-    def fleet(self, *entries: Entry) -> Fleet:
-        return Fleet(entries, self.device, budget=lambda: self.budget, clock=lambda: self.now)
 
 
 @pytest.fixture
 async def box() -> AsyncIterator[Box]:
-    device = Device("test", [], asyncio.get_running_loop())
-    device.start()
-    yield Box(device)
-    assert await device.stop(10)
-
-
-async def use(fleet: Fleet, name: str) -> Model:
-    async with fleet.hold(fleet.entries[name]) as model:
-        return model
+    async with open_box() as opened:
+        yield opened
 
 
 async def test_at_the_start_as_many_are_loaded_as_fit_and_share_what_is_left(box: Box) -> None:

@@ -109,7 +109,7 @@ def anonymous_bytes() -> int:
 def test_what_cannot_be_loaded_is_told_as_what_it_is(models: Path, tmp_path: Path) -> None:
     settings = ModelSettings(name="m", path=str(models / CHAT), slots=4, context=2048)
     with pytest.raises(EngineError, match=r"'m': not enough memory \(a context of 2048 tokens takes 90 MiB") as caught:
-        open_entry(settings, 1).load(1 << 20)
+        open_entry(settings, 1).source.load(1 << 20)
     assert not caught.value.permanent
     with pytest.raises(EngineError, match=r"'m': .*is a model of kind embedding, not chat") as caught:
         load(ModelSettings(name="m", path=str(models / EMBEDDING)), "chat", 1, 1 << 30)
@@ -121,4 +121,4 @@ def test_a_provider_that_is_not_installed_is_told_before_anything_is_loaded(mode
     with pytest.raises(EngineError, match="model 'm': this onnxruntime has cpu, not cuda; install") as caught:
         open_entry(settings, 1)
     assert caught.value.permanent
-    assert open_entry(dataclasses.replace(settings, fallback=("cpu",)), 1).need.total > 0
+    assert open_entry(dataclasses.replace(settings, fallback=("cpu",)), 1).source.need.total > 0

@@ -12,7 +12,7 @@ import pytest
 
 from engine import memory
 from engine import worker as worker_module
-from engine.fleet import Entry
+from engine.entry import Entry, Source
 from engine.llm.chat import ChatModel
 from engine.residency import Need
 from engine.settings import EngineSettings, ModelSettings
@@ -30,7 +30,7 @@ def decoder(monkeypatch: pytest.MonkeyPatch) -> FakeDecoder:
     fake = FakeDecoder()
 
     def open_entry(settings: ModelSettings, threads: int) -> Entry:
-        return Entry(settings.name, "chat", lambda kv_bytes: chat_model(fake, name=settings.name))
+        return Entry(settings.name, Source("chat", lambda kv_bytes: chat_model(fake, name=settings.name)))
 
     monkeypatch.setattr(worker_module, "open_entry", open_entry)
     return fake
@@ -182,7 +182,7 @@ async def test_a_model_that_does_not_fit_beside_the_other_is_listed_and_loaded_w
         def load(kv_bytes: int) -> ChatModel:
             return chat_model(FakeDecoder(), name=settings.name)
 
-        return Entry(settings.name, "chat", load, need=Need(60))
+        return Entry(settings.name, Source("chat", load, Need(60)))
 
     monkeypatch.setattr(worker_module, "open_entry", open_entry)
     monkeypatch.setattr(memory, "reachable_bytes", lambda: 200)
