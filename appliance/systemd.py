@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 FIRST_FD = 3
 _STOP_GRACE_S = 15.0  # for what comes after the drain
+_HEARD_WITHIN_S = 1.0  # for what must not be lost because pings fill the manager's queue
 #: What children must not inherit: they would speak for the supervisor, or take its sockets for theirs.
 PRIVATE_VARIABLES = ("LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC")
 
@@ -26,16 +27,17 @@ class Notifier:
 
     def ready(self, status: str) -> None:
         """The start, or a reload, is over."""
-        self._send("READY=1", f"STATUS={status}")
+        self._send("READY=1", f"STATUS={status}", within_s=_HEARD_WITHIN_S)
 
     def reloading(self, status: str) -> None:
         """A reload begins; ``ready`` ends it."""
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-        self._send("RELOADING=1", f"MONOTONIC_USEC={now_us}", f"STATUS={status}")
+        self._send("RELOADING=1", f"MONOTONIC_USEC={now_us}", f"STATUS={status}", within_s=_HEARD_WITHIN_S)
 
     def stopping(self, status: str, within_s: float) -> None:
         """The end has begun. The manager waits for it if need be longer than its unit says."""
-        self._send("STOPPING=1", f"STATUS={status}", f"EXTEND_TIMEOUT_USEC={int((within_s + _STOP_GRACE_S) * 1e6)}")
+        longest_us = int((within_s + _STOP_GRACE_S) * 1e6)
+        self._send("STOPPING=1", f"STATUS={status}", f"EXTEND_TIMEOUT_USEC={longest_us}", within_s=_HEARD_WITHIN_S)
 
     def status(self, status: str) -> None:
         """One line for ``systemctl status``."""
@@ -45,11 +47,13 @@ class Notifier:
         """The supervisor's loop turns."""
         self._send("WATCHDOG=1")
 
-    def _send(self, *lines: str) -> None:
+    def _send(self, *lines: str, within_s: float = 0.0) -> None:
+        """within_s: how long a manager that is behind may keep us waiting; then it is not told."""
         if not self._address:
             return
         text = "\n".join(line.replace("\n", " ") for line in lines)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(within_s)
             try:
                 sock.sendto(text.encode(errors="replace"), self._address)
             except OSError:

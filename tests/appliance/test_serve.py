@@ -216,14 +216,16 @@ async def test_the_service_manager_hears_all_of_it(served: Served, upstream: int
     manager.settimeout(TIMEOUT_S)
     served.write(upstream)
     environ = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
-    await served.start(env=environ)
 
     def heard() -> str:
         return manager.recv(4096).decode().split("\n")[0]
 
+    await served.spawn(env=environ)  # not `start`: a manager listens all the time, or its queue of ten is full of pings
+
     async def until(state: str) -> None:
-        while await asyncio.to_thread(heard) != state:
-            pass
+        async with asyncio.timeout(TIMEOUT_S):
+            while await asyncio.to_thread(heard) != state:
+                pass
 
     await until("READY=1")
     await until("WATCHDOG=1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,3 +89,18 @@ def test_stream_sockets_are_taken_with_their_names_and_once() -> None:
 
 def test_sockets_for_another_process_are_left_alone() -> None:
     assert take_sockets({"LISTEN_FDS": "1", "LISTEN_PID": "8"}, 7) == []
+
+
+def test_pings_that_fill_the_queue_do_not_keep_ready_from_a_manager_that_is_behind(
+    manager: tuple[str, socket.socket],
+) -> None:
+    address, sock = manager
+    notifier = Notifier({"NOTIFY_SOCKET": address})
+    for _ in range(1000):  # far more than any queue holds: those that do not fit are dropped, and nobody waits
+        notifier.watchdog()
+    teller = threading.Thread(target=notifier.ready, args=["serving"])
+    teller.start()
+    while (heard := sock.recv(1000)) == b"WATCHDOG=1":
+        pass
+    teller.join()
+    assert heard == b"READY=1\nSTATUS=serving"
