@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from engine.manifest import Manifest
 from engine.model import Model, ModelKind
 from engine.residency import Need, Resident
 
@@ -26,6 +27,7 @@ class Source:
     need: Need = Need(0)  # noqa: RUF009 (frozen)
     created: int = 0  # seconds since the epoch
     version: str = "1"
+    manifest: Manifest | None = None  # None: there is no folder
 
 
 class State(StrEnum):

@@ -54,6 +54,7 @@ def read_source(settings: ModelSettings, threads: int) -> Source:
         need=need(folder, settings),
         created=int(datetime.fromisoformat(folder.manifest.created).timestamp()),
         version=folder.manifest.version,
+        manifest=folder.manifest,
     )
 
 
