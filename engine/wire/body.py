@@ -9,9 +9,11 @@ carry them), nesting beyond MAX_DEPTH, more than MAX_BRACKETS, and anything but 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import re
+from collections.abc import AsyncIterator
 from typing import Any, NoReturn
 
 from aiohttp import web
@@ -26,25 +28,35 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAX_DIGITS = 40
 BODIES_TOGETHER = 32  # of the largest size, of all requests that are being read and parsed
 _READ_TIMEOUT_S = 60.0
-_PARSED_IN_THREAD_BYTES = 128 << 10  # smaller bodies parse faster than a thread is woken
+PARSED_IN_THREAD_BYTES = 128 << 10  # smaller bodies parse faster than a thread is woken
 
 
 async def read_object(request: web.Request, serving: Serving) -> dict[str, Any]:
     """The JSON object that ``request`` carries. Raises RequestError."""
-    if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
-        raise RequestError(Kind.MEDIA_TYPE, "compressed request bodies are not taken; send it without Content-Encoding")
     media_type = request.content_type
     if "Content-Type" in request.headers and not (media_type == "application/json" or media_type.endswith("+json")):
         raise RequestError(Kind.MEDIA_TYPE, "the body must be JSON; send Content-Type: application/json")
-    pieces: list[bytes] = []
-    try:
-        await _read(request, serving, pieces)
+    async with hold_body(request, serving) as pieces:
         raw = b"".join(pieces)
-        if len(raw) > _PARSED_IN_THREAD_BYTES:
+        if len(raw) > PARSED_IN_THREAD_BYTES:
             return await asyncio.to_thread(parse_object, raw)
         return parse_object(raw)
+
+
+@contextlib.asynccontextmanager
+async def hold_body(request: web.Request, serving: Serving) -> AsyncIterator[list[bytes]]:
+    """The body's bytes as they came, whatever they are; until the end of the block they count among those of all
+    requests. Raises RequestError: 408, 413, 415 for a content coding, 503."""
+    if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+        raise RequestError(Kind.MEDIA_TYPE, "compressed request bodies are not taken; send it without Content-Encoding")
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        await _read(request, serving, pieces)
+        size = sum(map(len, pieces))  # whoever has put them together may let go of them
+        yield pieces
     finally:
-        serving.num_body_bytes -= sum(map(len, pieces))
+        serving.num_body_bytes -= size or sum(map(len, pieces))
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
