@@ -87,6 +87,7 @@ class Entry:
         self.idle_unload_s = idle_unload_s
         self.loaded: list[Loaded] = []  # all that is in memory
         self.current: Loaded | None = None  # the one of them that requests are given
+        self.is_needed = True  # False: others are served without it
         self.is_loading = False
         self.is_wanted = True  # False: an operator has unloaded it
         self.has_failed = False  # the last time it could not be loaded

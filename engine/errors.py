@@ -24,6 +24,7 @@ class Kind(Enum):
     INVALID = (400, "invalid_request_error", None)
     INVALID_JSON = (400, "invalid_request_error", "invalid_json")
     UNSUPPORTED_FIELD = (400, "invalid_request_error", "unsupported_parameter")
+    FORBIDDEN = (403, "invalid_request_error", "forbidden")
     NOT_FOUND = (404, "invalid_request_error", "unknown_url")
     MODEL_NOT_FOUND = (404, "invalid_request_error", "model_not_found")
     METHOD = (405, "invalid_request_error", "method_not_allowed")

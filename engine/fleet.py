@@ -30,6 +30,7 @@ ROOM_WAIT_S = 10.0  # how long a model that is asked for waits until others are 
 RETRY_S = 5.0  # so long after it could not be loaded a model is not tried again, unless it is ordered
 MAX_ORDERS = 16  # that may wait for their turn
 _SWEEP_S = 5.0
+_NEWCOMER = 0  # the number of a model that is not loaded yet
 _DEVICE_S = 30.0  # for what is done between two runs
 _log = logging.getLogger(__name__)
 
@@ -66,18 +67,16 @@ class Fleet:
     async def start(self, progress: Callable[[str], None]) -> None:
         """Load, in their order, as many models as the budget has room for; the others come when they are asked for.
 
-        Raises EngineError when one of them cannot be loaded, or could never be.
+        Raises EngineError when one that is needed cannot be loaded, or could never be.
         """
-        budget_bytes = self._budget()
         for entry in self.entries.values():
-            need = entry.source.need
-            if need.total > budget_bytes:
-                raise EngineError(_too_large(entry.name, need, budget_bytes), permanent=False)
-            if to_unload(need, budget_bytes, self._residents()) != []:
-                progress(f"{entry.name} does not fit beside the others and is loaded when it is asked for")
-                continue
-            progress(f"loading {entry.name}")
-            await self._bring(entry, entry.source)
+            try:
+                await self._begin_with(entry, progress)
+            except EngineError as error:
+                if entry.is_needed:
+                    raise
+                entry.failed(self._clock())
+                _log.error("%s", error)
         self._begin(self._sweep_now_and_then())
 
     @contextlib.asynccontextmanager
@@ -99,18 +98,26 @@ class Fleet:
                 if loaded.retired:
                     self._begin(self._free(loaded))
 
-    async def load(self, entry: Entry) -> None:
+    async def load(self, entry: Entry, reread: Callable[[], Source] | None = None) -> None:
         """An order: read the folder again, load what it is now, and move requests to it from what serves so far.
+        reread: of another folder, which takes the place of the entry's.
 
         Raises EngineError, which says why and may name paths, or RequestError (503) when there is no room. What served
         before serves then as if nothing had been ordered. It goes on when whoever ordered it has left.
         """
-        await self._obey(partial(self._replace, entry))
+        await self._obey(partial(self._replace, entry, reread or entry.reread))
 
     async def unload(self, entry: Entry) -> None:
         """An order: give the entry's model to nobody new until it is loaded by an order; free it when its last user has
         left. Raises RequestError (503) when too many orders wait."""
         await self._obey(partial(self._dismiss, entry))
+
+    def adopt(self, entry: Entry, source: Source, model: Model) -> None:
+        """Give requests this model from now on, which came from ``source`` and is on the device."""
+        self._num_loads += 1
+        loaded = Loaded(entry, self._num_loads, model, source.need, self._clock())
+        self._loaded[loaded.number] = loaded
+        entry.serves(loaded, source)
 
     async def sweep(self) -> None:
         """Unload what nobody has used for its ``idle_unload_s``; share the memory out anew, as much as there is now."""
@@ -134,6 +141,16 @@ class Fleet:
         self._loaded.clear()
 
     # The way in.
+
+    async def _begin_with(self, entry: Entry, progress: Callable[[str], None]) -> None:
+        need, budget_bytes = entry.source.need, self._budget()
+        if need.total > budget_bytes:
+            raise EngineError(_too_large(entry.name, need, budget_bytes), permanent=False)
+        if to_unload(need, budget_bytes, self._residents()) != []:
+            progress(f"{entry.name} does not fit beside the others and is loaded when it is asked for")
+            return
+        progress(f"loading {entry.name}")
+        await self._bring(entry, lambda: entry.source)
 
     async def _wake(self, entry: Entry) -> Loaded:
         """What the entry has in memory, as soon as it has something there. Raises RequestError."""
@@ -159,40 +176,36 @@ class Fleet:
         try:
             async with self._one_at_a_time:
                 if entry.current is None and entry.is_wanted:
-                    await self._bring(entry, entry.source)
+                    await self._bring(entry, entry.reread)
         except EngineError as error:
             _log.error("%s", error)
             raise _cannot_load(entry, RETRY_S) from None
         finally:
             del self._waking[entry]
 
-    async def _replace(self, entry: Entry) -> None:
+    async def _replace(self, entry: Entry, reread: Callable[[], Source]) -> None:
         before = entry.current
-        try:
-            source = await asyncio.to_thread(entry.reread)
-        except EngineError:
-            entry.failed(self._clock())
-            raise
-        await self._bring(entry, source)
-        entry.is_wanted = True
+        await self._bring(entry, reread)
+        entry.is_wanted, entry.reread = True, reread
         if before is not None:
             self._retire(before)
         _log.info("%s is loaded", entry.name)
 
-    async def _bring(self, entry: Entry, source: Source) -> None:
+    async def _bring(self, entry: Entry, read: Callable[[], Source]) -> None:
         """Load it beside all that is in memory and cannot leave; then it is what requests are given. Raises EngineError
         or RequestError, and then changes nothing."""
         entry.is_loading = True
         try:
+            source = await asyncio.to_thread(read)
             await self._make_room(entry, source.need)
-            loaded = await self._load(entry, source)
+            model = await self._load(entry, source)
         except EngineError:
             entry.failed(self._clock())
             raise
         finally:
             entry.is_loading = False
-        entry.serves(loaded, source)
-        self._device.attach(loaded.model.lane)
+        self._device.attach(model.lane)
+        self.adopt(entry, source, model)
 
     async def _make_room(self, entry: Entry, need: Need) -> None:
         """Beside whatever serves for this entry, which stays until its successor is there."""
@@ -212,20 +225,16 @@ class Fleet:
         for number in numbers:
             await self._evict(self._loaded[number])
 
-    async def _load(self, entry: Entry, source: Source) -> Loaded:
+    async def _load(self, entry: Entry, source: Source) -> Model:
         began_at = self._clock()
-        self._num_loads += 1
-        number = self._num_loads
-        kv_bytes = await self._share_out(Resident(number, source.need, 0, began_at))
+        kv_bytes = await self._share_out(Resident(_NEWCOMER, source.need, 0, began_at))
         try:
             model = await asyncio.to_thread(source.load, kv_bytes)
         except BaseException:
             await self._share_out()
             raise
-        now = self._clock()
-        entry.load_s = now - began_at
-        loaded = self._loaded[number] = Loaded(entry, number, model, source.need, now)
-        return loaded
+        entry.load_s = self._clock() - began_at
+        return model
 
     # The way out.
 

@@ -18,6 +18,8 @@ from engine.entry import Entry
 from engine.errors import Kind, RequestError, invalid
 from engine.fleet import Fleet
 from engine.model import Model, ModelKind
+from engine.repository import Repository
+from engine.settings import Control
 
 _RETRY_S = 5.0
 WATCH_S = 10.0  # how often a request that waits asks whether the device is still well
@@ -30,8 +32,20 @@ T = TypeVar("T")
 class Serving:
     """One engine's models on its device."""
 
-    def __init__(self, fleet: Fleet, device: Device, *, hang_s: float, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        device: Device,
+        *,
+        hang_s: float,
+        max_body_bytes: int,
+        repository: Repository | None = None,
+        control: Control = "clients",
+    ) -> None:
+        """control: who may load and unload models over HTTP."""
         self.fleet = fleet
+        self.repository = repository or Repository(fleet)
+        self.control = control
         self.device = device
         self.hang_s = hang_s
         self.max_body_bytes = max_body_bytes
@@ -41,11 +55,10 @@ class Serving:
         self._emptied = asyncio.Event()  # set whenever the last request leaves
 
     def get(self, name: str) -> Entry:
-        """The model called ``name``, loaded or not. Raises RequestError (404)."""
+        """The model called ``name``, loaded or not. Raises RequestError (404, 503)."""
         entry = self.fleet.entries.get(name)
         if entry is None:
-            known = ", ".join(sorted(self.fleet.entries))
-            raise RequestError(Kind.MODEL_NOT_FOUND, f"there is no such model here; there is: {known}", param="model")
+            raise self.repository.unknown(name)
         return entry
 
     def find(self, name: Any, type_: type[Model]) -> Entry:

@@ -12,13 +12,18 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from engine import memory
 from engine.device import Device
 from engine.errors import EngineError as EngineError
+from engine.errors import RequestError
 from engine.fleet import Fleet
 from engine.loading import open_entry
+from engine.repository import Repository
 from engine.server import Server
 from engine.serving import Serving
 from engine.settings import EngineSettings
@@ -47,10 +52,20 @@ class EngineWorker:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         settings = self._settings
         threads = settings.threads or len(os.sched_getaffinity(0))
-        entries = [await asyncio.to_thread(open_entry, model, threads) for model in settings.models]
+        open_model = partial(open_entry, threads=threads)
+        entries = [await asyncio.to_thread(open_model, model) for model in settings.models]
         device = Device("cpu", [], asyncio.get_running_loop())
         fleet = Fleet(entries, device, budget=lambda: int(settings.memory * memory.reachable_bytes()))
-        serving = Serving(fleet, device, hang_s=settings.hang_s, max_body_bytes=settings.max_body_bytes)
+        repository = Repository(fleet, open_model, settings.models, settings.repository)
+        await repository.open()
+        serving = Serving(
+            fleet,
+            device,
+            hang_s=settings.hang_s,
+            max_body_bytes=settings.max_body_bytes,
+            repository=repository,
+            control=settings.control,
+        )
         server = Server(serving, settings.socket_path)
         device.start()
         try:
@@ -86,6 +101,27 @@ class EngineWorker:
             await serving.fleet.close()
         self._serving = self._server = None
         return nothing_cut
+
+    async def order(self, order: str, name: str = "", path: str = "") -> dict[str, Any]:
+        """An operator's order: ``load``, ``unload`` or ``swap`` the model called ``name`` (``swap``: for the folder at
+        ``path``), or only ``list``. What became of it: ``ok``, ``problems`` and all ``models`` as they are then."""
+        if self._serving is None:
+            return {"ok": False, "problems": ["the engine is not serving yet"], "models": []}
+        repository = self._serving.repository
+        problems: list[str] = []
+        models: list[dict[str, Any]] = []
+        try:
+            match order:
+                case "load":
+                    await repository.load(name)
+                case "unload":
+                    await repository.unload(name)
+                case "swap":
+                    await repository.swap(name, Path(path))
+            models = [asdict(row) for row in await repository.index()]
+        except (EngineError, RequestError) as error:
+            problems.append(str(error))
+        return {"ok": not problems, "problems": problems, "models": models}
 
     def statistics(self) -> dict[str, Any]:
         """Plain numbers of each model and of the device."""

@@ -21,7 +21,7 @@ import aiohttp
 import numpy as np
 
 from engine.device import Device
-from engine.entry import Entry, Loaded, Source
+from engine.entry import Entry, Source
 from engine.fleet import Fleet
 from engine.llm.chat import ChatModel
 from engine.llm.decoder import RowLogits, RowWork
@@ -250,9 +250,10 @@ def streamed_text(events: list[Any]) -> str:
 def fleet_of(device: Device, *models: Any) -> Fleet:
     """Models that are loaded already, and stay."""
     entries = [Entry(model.name, Source(model.kind, lambda kv_bytes, model=model: model)) for model in models]
-    for number, (entry, model) in enumerate(zip(entries, models, strict=True)):
-        entry.serves(Loaded(entry, -number, model, entry.source.need, 0.0), entry.source)
-    return Fleet(entries, device, budget=lambda: 0)
+    fleet = Fleet(entries, device, budget=lambda: 0)
+    for entry, model in zip(entries, models, strict=True):
+        fleet.adopt(entry, entry.source, model)
+    return fleet
 
 
 @contextlib.asynccontextmanager

@@ -73,6 +73,7 @@ class Box:
     damaged: set[str] = field(default_factory=set)
     entered: threading.Event = field(default_factory=threading.Event)
     num_loading: int = 0
+    opened: list[str] = field(default_factory=list)  # for whoever reads folders
     made: list[FakeModel] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
 
