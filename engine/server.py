@@ -18,7 +18,17 @@ from aiohttp import web
 
 from engine.errors import Kind, RequestError
 from engine.serving import Serving
-from engine.wire import health, metrics, openai_chat, openai_completions, openai_embeddings, openai_models, tokens
+from engine.wire import (
+    health,
+    metrics,
+    oip,
+    oip_repository,
+    openai_chat,
+    openai_completions,
+    openai_embeddings,
+    openai_models,
+    tokens,
+)
 
 #: Each has ``routes(serving) -> list[web.RouteDef]``. An API is added here.
 ENDPOINTS: tuple[ModuleType, ...] = (
@@ -26,6 +36,8 @@ ENDPOINTS: tuple[ModuleType, ...] = (
     openai_completions,
     openai_embeddings,
     openai_models,
+    oip,
+    oip_repository,
     tokens,
     health,
     metrics,
@@ -44,7 +56,7 @@ class Server:
     def __init__(self, serving: Serving, socket_path: str) -> None:
         self._path = socket_path
         self._serving = serving
-        app = web.Application(middlewares=[self._count, _speak_openai])
+        app = web.Application(middlewares=[self._count, _say_errors])
         app.on_response_prepare.append(_leave_unnamed)
         for endpoint in ENDPOINTS:
             app.add_routes(endpoint.routes(serving))
@@ -109,26 +121,30 @@ async def _leave_unnamed(request: web.Request, response: web.StreamResponse) -> 
 
 
 @web.middleware
-async def _speak_openai(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Whatever goes wrong before an answer has begun leaves as an OpenAI error; what is unexpected is logged."""
+async def _say_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Whatever goes wrong before an answer has begun leaves as an error of the API that was asked; what is unexpected
+    is logged."""
     try:
         return await handler(request)
     except RequestError as error:
-        return _refusal(error)
+        return _refusal(request, error)
     except web.HTTPMethodNotAllowed as error:
         allowed = ", ".join(sorted(error.allowed_methods))
-        return _refusal(RequestError(Kind.METHOD, f"use {allowed} here"), Allow=allowed)
+        return _refusal(request, RequestError(Kind.METHOD, f"use {allowed} here"), Allow=allowed)
     except web.HTTPNotFound:
-        return _refusal(RequestError(Kind.NOT_FOUND, "there is nothing at this path; see /v1/models"))
+        message = "there is nothing at this path; see /v1/models, and /v2/models/NAME for a model"
+        return _refusal(request, RequestError(Kind.NOT_FOUND, message))
     except Exception:
         _log.exception("%s %s failed", request.method, request.path)
-        return _refusal(RequestError(Kind.FAILED, "the request failed inside the engine; its log says why"))
+        message = "the request failed inside the engine; its log says why"
+        return _refusal(request, RequestError(Kind.FAILED, message))
 
 
-def _refusal(error: RequestError, **headers: str) -> web.Response:
+def _refusal(request: web.Request, error: RequestError, **headers: str) -> web.Response:
+    speaks_oip = request.path == "/v2" or request.path.startswith("/v2/")
     return web.Response(
         status=error.kind.status,
-        body=orjson.dumps(error.body()),
+        body=orjson.dumps({"error": error.message} if speaks_oip else error.body()),
         content_type="application/json",
         headers={**error.headers(), **headers},
     )

@@ -17,12 +17,17 @@ def routes(serving: Serving) -> list[web.RouteDef]:
     """This module's part of the server."""
 
     async def health(request: web.Request) -> web.Response:
-        problem = "draining" if serving.draining else serving.problem(time.monotonic())
-        if problem is None and not await serving.device.ping(_ROUND_TRIP_S):
-            problem = f"the runner did not answer within {_ROUND_TRIP_S:.0f} s"
-        if problem is not None:
+        if (problem := await problem_of(serving)) is not None:
             raise RequestError(Kind.UNAVAILABLE, problem, retry_after_s=1)
         body = {"status": "ok", "models": sorted(serving.fleet.entries)}
         return web.Response(body=orjson.dumps(body), content_type="application/json")
 
     return [web.get("/health", health)]
+
+
+async def problem_of(serving: Serving) -> str | None:
+    """Why the engine cannot serve now, whatever its models; None: it can."""
+    problem = "draining" if serving.draining else serving.problem(time.monotonic())
+    if problem is None and not await serving.device.ping(_ROUND_TRIP_S):
+        problem = f"the runner did not answer within {_ROUND_TRIP_S:.0f} s"
+    return problem

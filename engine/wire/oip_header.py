@@ -17,6 +17,7 @@ import orjson
 
 from engine.errors import Kind, RequestError, invalid
 from engine.wire.body import MAX_BRACKETS, MAX_DEPTH, parse_object
+from engine.wire.oip_body import HEADER_LENGTH
 
 
 def parse_header(raw: bytes) -> dict[str, Any]:
@@ -45,17 +46,23 @@ def _num_keys(request: dict[str, Any]) -> int:
 
 
 def _name_unfit_tensor(raw: bytes) -> None:
-    """Raises RequestError when all that is wrong with the JSON may be the numbers of a tensor."""
+    """Raises RequestError when the JSON is one but for the numbers of a tensor, or what follows it."""
     try:
-        request = json.loads(raw)  # takes NaN, makes 1e400 infinite
+        request, _ = json.JSONDecoder().raw_decode(raw.decode("utf-8", "replace"))  # takes NaN, makes 1e400 infinite
     except (ValueError, RecursionError):
         return
     inputs = request.get("inputs") if isinstance(request, dict) else None
     for tensor in inputs if isinstance(inputs, list) else ():
-        if isinstance(tensor, dict) and not _finite(tensor.get("data")):
-            name = str(tensor.get("name"))[:64]
+        if not isinstance(tensor, dict):
+            continue
+        place = f"the input {str(tensor.get('name'))[:64]!r}"
+        parameters = tensor.get("parameters")
+        if isinstance(parameters, dict) and "binary_data_size" in parameters:
+            message = f"binary_data_size is said, but {HEADER_LENGTH} is not, or is not the length of the JSON"
+            raise invalid(f"{place}: {message}; send it")
+        if not _finite(tensor.get("data")):
             message = "data holds NaN, Infinity or a number beyond FP64, which JSON cannot carry (RFC 8259, 6)"
-            raise invalid(f"the input {name!r}: {message}; send it in binary form")
+            raise invalid(f"{place}: {message}; send it in binary form")
 
 
 def _finite(data: Any) -> bool:

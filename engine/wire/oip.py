@@ -1,0 +1,93 @@
+"""``/v2``: the Open Inference Protocol (KServe's version 2) over HTTP, with the binary tensor data extension.
+
+Owns the paths. A model has one version; a path that names another one is not found. Errors have the protocol's form,
+``{"error": "text"}``, which the server gives to everything under this path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from engine.entry import Entry, State
+from engine.errors import Kind, RequestError
+from engine.serving import Serving
+from engine.wire import oip_infer
+from engine.wire.health import problem_of
+from engine.wire.oip_metadata import describe_model, describe_server, facts_of
+from engine.wire.openai_answer import MEDIA_TYPE
+
+_RETRY_S = 1.0
+_MODEL = "/v2/models/{model}"
+_PATHS = (_MODEL, _MODEL + "/versions/{version}")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def routes(serving: Serving) -> list[web.RouteDef]:
+    """This module's part of the server."""
+
+    async def server(request: web.Request) -> web.Response:
+        return _json(describe_server(version("headrace")))
+
+    async def live(request: web.Request) -> web.Response:
+        return web.Response()
+
+    async def ready(request: web.Request) -> web.Response:
+        problem = await problem_of(serving)
+        waiting = sorted(each.name for each in serving.fleet.entries.values() if each.is_needed and not _is_ready(each))
+        if problem is None and waiting:
+            problem = f"these models cannot serve now: {', '.join(waiting)}"
+        return _ready(problem)
+
+    async def model_ready(request: web.Request) -> web.Response:
+        entry = _entry(serving, request)
+        problem = await problem_of(serving)
+        if problem is None and not _is_ready(entry):
+            problem = f"the model {entry.name!r} is {entry.state}: {entry.reason}"
+        return _ready(problem)
+
+    async def model(request: web.Request) -> web.Response:
+        entry = _entry(serving, request)
+        source = entry.source
+        return _json(describe_model(entry.name, source.version, source.kind, facts_of(source.manifest)))
+
+    async def infer(request: web.Request) -> web.StreamResponse:
+        return await oip_infer.infer(request, serving, _entry(serving, request))
+
+    return [
+        web.get("/v2", server),
+        web.get("/v2/health/live", live),
+        web.get("/v2/health/ready", ready),
+        *(web.get(path, model) for path in _PATHS),
+        *(web.get(path + "/ready", model_ready) for path in _PATHS),
+        *(web.post(path + "/infer", infer) for path in _PATHS),
+    ]
+
+
+def _entry(serving: Serving, request: web.Request) -> Entry:
+    """The model that the path names. Raises RequestError (404)."""
+    entry = serving.get(request.match_info["model"])
+    asked = request.match_info.get("version")
+    if asked is not None and asked != entry.source.version:
+        message = f"the model {entry.name!r} has no such version here; it has: {entry.source.version}"
+        raise RequestError(Kind.MODEL_NOT_FOUND, message)
+    return entry
+
+
+def _is_ready(entry: Entry) -> bool:
+    return entry.state is State.READY
+
+
+def _ready(problem: str | None) -> web.Response:
+    if problem is not None:
+        raise RequestError(Kind.UNAVAILABLE, problem, retry_after_s=_RETRY_S)
+    return web.Response()
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=orjson.dumps(value), content_type=MEDIA_TYPE)

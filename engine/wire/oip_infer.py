@@ -1,0 +1,113 @@
+"""``POST /v2/models/{name}/infer``: tensors in, tensors out, as JSON or in binary form.
+
+Owns a request's way from its body to its answer. The body is held, and counted among those of all requests, until the
+model has answered: the tensors lie in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from engine.embedder import Embedder
+from engine.entry import Entry
+from engine.errors import invalid
+from engine.serving import Serving
+from engine.tensor_facts import TensorModelFacts
+from engine.tensors.check import check_inputs
+from engine.tensors.model import TensorModel
+from engine.wire import oip_answer, oip_request
+from engine.wire.body import PARSED_IN_THREAD_BYTES, hold_body
+from engine.wire.oip_body import HEADER_LENGTH, divide, json_length
+from engine.wire.oip_header import parse_header
+from engine.wire.oip_metadata import EMBEDDING, TEXT, embedding_facts
+from engine.wire.oip_raw import parse_raw
+from engine.wire.oip_request import InferRequest
+from engine.wire.openai_answer import MEDIA_TYPE
+from engine.wire.standing import read_standing
+
+_BINARY_MEDIA_TYPE = "application/octet-stream"
+_JOINED_BYTES = 64 << 10  # up to here one write of joined bytes is faster than several of what lies in arrays
+_RENDERED_IN_PLACE_ELEMENTS = 8192  # about 1 ms of the event loop; longer JSON is written in a thread
+
+
+async def infer(request: web.Request, serving: Serving, entry: Entry) -> web.StreamResponse:
+    """The answer. Raises RequestError before anything of it is sent."""
+    arrived_at = time.monotonic()
+    if entry.kind == "chat":
+        raise invalid(f"the model {entry.name!r} takes no tensors; ask POST /v1/chat/completions", "model")
+    async with hold_body(request, serving) as pieces:
+        if entry.kind == "embedding":
+            async with serving.use(entry.name, Embedder) as embedder:
+                facts = embedding_facts(embedder.dimensions)
+                asked = await _read(request, pieces, facts)
+                wanted = oip_answer.choose(asked, facts.outputs)
+                texts = check_inputs(facts, asked.inputs)[TEXT].tolist()
+                embeddings = await serving.watched(embedder.embed(serving.device, texts))
+                version, arrays = entry.source.version, {EMBEDDING: embeddings.vectors}
+        else:
+            async with serving.use(entry.name, TensorModel) as model:
+                asked = await _read(request, pieces, model.facts)
+                wanted = oip_answer.choose(asked, model.facts.outputs)
+                level, deadline_at = _standing(request, asked, arrived_at)
+                work = model.infer(serving.device, asked.inputs, level=level, deadline_at=deadline_at)
+                version, arrays = model.folder.manifest.version, await serving.watched(work)
+    as_json = sum(arrays[each.tensor.name].size for each in wanted if not each.binary)
+    parts = (entry.name, version, asked.id, wanted, arrays)
+    if as_json > _RENDERED_IN_PLACE_ELEMENTS:
+        head, binary = await asyncio.to_thread(oip_answer.render, *parts)
+    else:
+        head, binary = oip_answer.render(*parts)
+    headers = {"headrace-ignored": ", ".join(asked.ignored)} if asked.ignored else {}
+    return await _send(request, head, binary, headers)
+
+
+async def _read(request: web.Request, pieces: list[bytes], facts: TensorModelFacts) -> InferRequest:
+    """The request in the body, whose bytes its tensors may share; a large one is parsed in a thread."""
+    size = sum(map(len, pieces))
+    length = json_length(request.headers.getall(HEADER_LENGTH, ()), size)
+
+    def parse() -> InferRequest:
+        header, binary = divide(pieces, size if length is None else length)
+        return parse_raw(binary, facts.inputs) if length == 0 else oip_request.parse(parse_header(header), binary)
+
+    json_bytes = size if length is None else length
+    has_strings = any(tensor.datatype == "BYTES" for tensor in facts.inputs)  # read one by one also in binary form
+    if (size if has_strings else json_bytes) > PARSED_IN_THREAD_BYTES:
+        return await asyncio.to_thread(parse)
+    return parse()
+
+
+def _standing(request: web.Request, asked: InferRequest, arrived_at: float) -> tuple[int, float | None]:
+    """Level and deadline: the request's own parameters, else what its headers say; of two deadlines the nearer one."""
+    standing = read_standing(request.headers, arrived_at)
+    level = standing.priority if asked.level is None else asked.level
+    if asked.timeout_s is None:
+        return level, standing.deadline_at
+    deadline_at = arrived_at + asked.timeout_s
+    return level, deadline_at if standing.deadline_at is None else min(deadline_at, standing.deadline_at)
+
+
+async def _send(
+    request: web.Request, head: bytes, binary: list[memoryview], headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """Large tensors are written from where they lie."""
+    if not binary:
+        return web.Response(body=head, content_type=MEDIA_TYPE, headers=headers)
+    size = len(head) + sum(map(len, binary))
+    headers = {**headers, HEADER_LENGTH: str(len(head)), "Content-Type": _BINARY_MEDIA_TYPE}
+    if size <= _JOINED_BYTES:
+        return web.Response(body=b"".join((head, *binary)), headers=headers)
+    response = web.StreamResponse(headers=headers)
+    response.content_length = size
+    pieces: list[bytes | memoryview] = [head, *binary]
+    with contextlib.suppress(ConnectionError):  # the reader left
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
+        await response.write_eof()
+    return response
