@@ -48,7 +48,7 @@ class Route(Table):
     respond: Respond | None = None
     rewrite: Rewrite | None = None  # of what is sent to the upstream
     encoded_slash: Literal["refuse", "allow"] = "refuse"  # %2F in a path -> 400, or part of its segment
-    api: Literal["openai", "oip", "none"] | None = None  # shape of errors; None: openai for engine and kind: openai
+    api: Literal["openai", "oip", "none"] | None = None  # shape of errors; None: see api_of
     policies: PolicySet = PolicySet()
     timeouts: Timeouts | None = None  # None: the upstream's
     retry: Retry | None = None  # None: the upstream's
@@ -87,12 +87,13 @@ class ProxyConfig(Table):
 
 
 def api_of(route: Route, upstreams: Mapping[str, Upstream]) -> Api:
-    """The route's error shape: as configured, else openai for the engine and for upstreams of that kind."""
+    """The route's error shape: as configured, else the engine's own, else openai for upstreams of that kind."""
     if route.api is not None:
         return route.api
+    if route.to == ENGINE:
+        return "engine"
     upstream = upstreams.get(route.to or "")
-    speaks_openai = route.to == ENGINE or (upstream is not None and upstream.kind == "openai")
-    return "openai" if speaks_openai else "none"
+    return "openai" if upstream is not None and upstream.kind == "openai" else "none"
 
 
 def route_of(table: Route, index: int, config: ProxyConfig, chain: Chain) -> BuiltRoute:

@@ -93,13 +93,22 @@ def refuse(
     error, where the table's code is too general.
     """
     if api is None:
-        api = x.route.api if x is not None and x.route is not None else "none"
+        api = api_of(x)
     message = message.encode("utf-8", "replace").decode()
     media_type, body = _body(x, kind, message, api, violated, param, code or kind.value.code)
     fields = [(b"Content-Type", media_type), (b"Cache-Control", b"no-store"), (b"X-Content-Type-Options", b"nosniff")]
     if retry_after_s is not None:
         fields.append((b"Retry-After", b"%d" % retry_after(retry_after_s)))
     return Reply(kind.status, (*fields, *headers), body, close)
+
+
+def api_of(x: Exchange | None) -> str:
+    """The shape of errors for this request: its route's; the engine has two, by the path."""
+    if x is None or x.route is None:
+        return "none"
+    if x.route.api == "engine":
+        return "oip" if x.path == "/v2" or x.path.startswith("/v2/") else "openai"
+    return x.route.api
 
 
 def _body(

@@ -18,7 +18,7 @@ from proxy.chain import Chain
 from proxy.client_address import ClientAddress
 from proxy.config import Listener
 from proxy.config_routes import ENGINE, ProxyConfig, route_of
-from proxy.errors import Kind
+from proxy.errors import Kind, api_of
 from proxy.exchange import Exchange
 from proxy.patterns import parse_pattern
 from proxy.policy import POLICIES
@@ -71,7 +71,7 @@ def explain(config: ProxyConfig, asked: Asked) -> dict[str, Any]:
         allowed = router.allowed(x)
         status = Kind.METHOD.status if allowed else Kind.NOT_FOUND.status
         return told | {"outcome": "no_route", "status": status, "allow": list(allowed)}
-    told |= {"route": {"index": best.index, "name": best.name, "why": _why(best, x), "api": best.api}}
+    told |= {"route": {"index": best.index, "name": best.name, "why": _why(best, x), "api": api_of(x)}}
     told["policies"] = list(_policies(best, config))
     if best.answer is not None:
         reply = best.answer(x)

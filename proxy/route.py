@@ -24,7 +24,7 @@ from proxy.patterns import Pattern, Segment, may_stand, parse_pattern
 if TYPE_CHECKING:
     from proxy.config_routes import Route as RouteConfig
 
-Api = Literal["openai", "oip", "none"]
+Api = Literal["openai", "oip", "engine", "none"]  # of errors; engine: openai, and oip under /v2
 
 
 ESCAPED_SLASH: Final = "the path contains an escaped slash, which is not taken here"

@@ -155,7 +155,7 @@ def test_the_shape_of_errors_follows_the_target_unless_it_is_said() -> None:
             {"to": "vllm", "api": "none", "match": {"path": "/c"}},
         ],
     )
-    assert [api_of(route, config.upstreams) for route in config.routes] == ["openai", "openai", "none", "oip", "none"]
+    assert [api_of(route, config.upstreams) for route in config.routes] == ["engine", "openai", "none", "oip", "none"]
 
 
 def test_streams_and_websockets_are_looked_after_where_a_route_says_so() -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from proxy.chain import Chain
+from proxy.config_routes import route_of
 from proxy.errors import Kind, preferred, refuse, retry_after
 from proxy.exchange import Reply
-from tests.proxy.make import exchange
+from tests.proxy.make import exchange, proxy_config
 
 NASTY = 'a <script>alert("x")</script> & b'
 
@@ -33,6 +35,27 @@ def test_L17_every_kind_has_the_openai_shape(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", Kind)
 def test_every_kind_has_the_oip_shape(kind: Kind) -> None:
     assert json.loads(refuse(exchange(), kind, "What happened.", api="oip").body) == {"error": "What happened."}
+
+
+@pytest.mark.parametrize(
+    ("path", "api", "shape"),
+    [
+        ("/v1/embeddings", None, "openai"),
+        ("/", None, "openai"),
+        ("/v2", None, "oip"),
+        ("/v2/models/m/infer", None, "oip"),
+        ("/v20", None, "openai"),
+        ("/v2/models/m/infer", "openai", "openai"),
+        ("/v1/embeddings", "oip", "oip"),
+    ],
+)
+def test_the_engines_errors_follow_the_api_that_is_asked(path: str, api: str | None, shape: str) -> None:
+    config = proxy_config(routes=[{"to": "engine", "api": api}])
+    x = exchange(path)
+    x.route = route_of(config.routes[0], 0, config, Chain([]))
+    for made in (refuse(x, Kind.ENGINE_DOWN, "m"), refuse(x, Kind.RATE_LIMITED, "m")):
+        error = json.loads(made.body)["error"]
+        assert (error if shape == "oip" else error["message"]) == "m"
 
 
 def test_param_and_code_can_be_said_more_exactly() -> None:
