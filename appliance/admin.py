@@ -1,8 +1,8 @@
 """The admin interface: orders on a unix socket for its owner alone, readings on a loopback port for everybody local.
 
-The port has GET /metrics, /status and /healthz; the socket has them too, and POST /reload, /breakers,
-/status and /stop. The port
-answers to addresses and to localhost alone: a web page whose name was made to point at 127.0.0.1 sends its own name.
+The port has GET /metrics, /status and /healthz; the socket has them too, and POST /reload, /breakers, /models, /status
+and /stop. The port answers to addresses and to localhost alone: a web page whose name was made to point at 127.0.0.1
+sends its own name.
 Knows the box only by the few questions and orders of ``Box``.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,9 +19,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from appliance import metrics
+from appliance import breakers, metrics, model_orders
 from appliance.admin_client import SOCKET_NAME
-from appliance.breakers import ORDERS
 
 _MAX_BODY_BYTES = 64 << 10
 _SHUTDOWN_S = 0.5
@@ -35,6 +34,7 @@ class Box(Protocol):
     async def metrics(self) -> bytes: ...
     def reload(self) -> Awaitable[tuple[str, ...]]: ...
     async def breakers(self, order: str, upstream: str | None, for_s: float | None) -> dict[str, Any]: ...
+    async def models(self, order: str, name: str, path: str) -> dict[str, Any]: ...
     def stop(self) -> None: ...
 
 
@@ -50,6 +50,7 @@ class Admin:
         orders = [
             web.post("/reload", self._reload),
             web.post("/breakers", self._breakers),
+            web.post("/models", self._models),
             web.post("/status", self._status),
             web.post("/stop", self._stop),
         ]
@@ -106,15 +107,27 @@ class Admin:
     async def _breakers(self, request: web.Request) -> web.Response:
         asked = await request.json() if request.can_read_body else {}
         order, for_s = asked.get("order", "list"), asked.get("for_s")
-        if order not in ORDERS:
-            raise web.HTTPBadRequest(text=f"{order!r} is no order; known: {', '.join(ORDERS)}\n")
+        _check(order, breakers.ORDERS)
         if for_s is not None and not (isinstance(for_s, int | float) and for_s > 0):
             raise web.HTTPBadRequest(text=f"for_s: {for_s!r} is not a number of seconds above 0\n")
         return web.json_response(await self._box.breakers(order, asked.get("upstream"), for_s))
 
+    async def _models(self, request: web.Request) -> web.Response:
+        asked = await request.json() if request.can_read_body else {}
+        order, name, path = asked.get("order", "list"), asked.get("name", ""), asked.get("path", "")
+        _check(order, model_orders.ORDERS)
+        if not isinstance(name, str) or not isinstance(path, str):
+            raise web.HTTPBadRequest(text="name and path are strings\n")
+        return web.json_response(await self._box.models(order, name, path))
+
     async def _stop(self, request: web.Request) -> web.Response:
         self._box.stop()
         return web.json_response({"ok": True})
+
+
+def _check(order: Any, known: Sequence[str]) -> None:
+    if order not in known:
+        raise web.HTTPBadRequest(text=f"{order!r} is no order; known: {', '.join(known)}\n")
 
 
 @web.middleware

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from appliance import exit_codes, log
+from appliance.control import Message
 from appliance.link import Link
 from engine.errors import EngineError
 from engine.settings import EngineSettings
@@ -26,6 +27,7 @@ class Worker(Protocol):
     async def start(self, progress: Callable[[str], None]) -> None: ...
     def healthy(self, now: float) -> str | None: ...
     async def drain(self, deadline_s: float) -> bool: ...
+    async def order(self, order: str, name: str, path: str) -> dict[str, Any]: ...
     def statistics(self) -> dict[str, Any]: ...
 
 
@@ -38,6 +40,7 @@ class EngineChild:
         self._worker: Worker | None = None
         self._socket_path = ""
         self._serves = False
+        self._orders: set[asyncio.Task[None]] = set()
 
     def report(self) -> tuple[str | None, dict[str, Any]]:
         """Well while it loads; afterwards as the worker says, as long as it can be reached."""
@@ -67,10 +70,23 @@ class EngineChild:
                 case "configure":
                     log.set_level(message["log_level"])
                     starting = asyncio.create_task(self._start(EngineSettings.from_json(message["settings"])))
+                case "models":
+                    obeying = asyncio.create_task(self._obey(message))  # the next message may be to end
+                    self._orders.add(obeying)
+                    obeying.add_done_callback(self._orders.discard)
                 case "drain":
                     if self._worker is not None and self._serves:
                         await self._link.finish(self._worker.drain, message["limit_s"])
                     return exit_codes.OK
+
+    async def _obey(self, message: Message) -> None:
+        assert self._worker is not None  # only an engine that serves is given orders
+        try:
+            answer = await self._worker.order(message["order"], message["name"], message["path"])
+        except Exception as error:
+            _log.exception("an order failed")
+            answer = {"ok": False, "problems": [f"{type(error).__name__}: {error}"], "models": []}
+        self._link.tell("answer", ticket=message["ticket"], **answer)
 
     async def _start(self, settings: EngineSettings) -> int | None:
         """None: it serves. Else the exit code."""

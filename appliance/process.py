@@ -17,7 +17,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from appliance import breakers, events, exit_codes, log
+from appliance import breakers, events, exit_codes, log, model_orders
 from appliance.children import COMMAND, Children
 from appliance.config import Configuration, ConfigurationError, load
 from appliance.control import ChannelError
@@ -174,6 +174,12 @@ class Appliance:
         facts = {"order": order, "upstream": upstream, "for_s": for_s, "given_at": self._loop.time()}
         posts = [post for post in self._supervisor.statistics().posts if post.role == "proxy" and post.serves]
         return await breakers.hear([self._children.ask(post.child, "breakers", **facts) for post in posts], upstream)
+
+    async def models(self, order: str, name: str, path: str) -> dict[str, Any]:
+        """What is served after an order: list, load, unload or swap (for the folder at ``path``)."""
+        engine = model_orders.engine_of(self._supervisor.statistics())
+        facts = {"order": order, "name": name, "path": path}
+        return await model_orders.hear(None if engine is None else self._children.ask(engine, "models", **facts))
 
     def stop(self) -> None:
         """Drain and end; a second time: end."""

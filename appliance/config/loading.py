@@ -84,19 +84,19 @@ def load(path: Path, *, at_start: bool = False) -> Configuration:
 
 def default_workers(config: HeadraceConfig) -> int:
     """One per core that we may use, less one for the engine if there is one; at least one."""
-    return min(MAX_WORKERS, max(1, len(os.sched_getaffinity(0)) - bool(config.models.by_name)))
+    return min(MAX_WORKERS, max(1, len(os.sched_getaffinity(0)) - config.models.any))
 
 
 def _engine_settings(config: HeadraceConfig, root: Path) -> EngineSettings | None:
     models = config.models
-    if not models.by_name:
+    if not models.any:
         return None
     return EngineSettings(
         socket_path="engine.sock",
         models=tuple(
             ModelSettings(
                 name=name,
-                path=str(root / model.path),
+                path=str(root / models.path_of(name)),
                 max_queue=model.queue,
                 slots=model.slots,
                 context=model.context,
@@ -105,8 +105,7 @@ def _engine_settings(config: HeadraceConfig, root: Path) -> EngineSettings | Non
                 prefix_sharing=model.prefix_sharing,
                 speculation=model.speculation,
                 deterministic=model.deterministic,
-                max_batch=model.batching.max_batch,
-                window_s=model.batching.window,
+                batching=model.batching_settings,
                 provider=model.provider,
                 provider_options={name: str(value) for name, value in model.provider_options.items()},
                 fallback=model.fallback,
@@ -114,6 +113,8 @@ def _engine_settings(config: HeadraceConfig, root: Path) -> EngineSettings | Non
             )
             for name, model in models.by_name.items()
         ),
+        repository=str(root / models.repository) if models.repository else None,
+        control=models.control,
         threads=0 if models.threads == "auto" else models.threads,
         memory=models.memory,
         hang_s=models.hang,

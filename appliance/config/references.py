@@ -86,15 +86,20 @@ def _why_absent(model: Model) -> str | None:
 def _check_models(config: HeadraceConfig, root: Path) -> Iterator[Finding]:
     """Providers that are not installed; model folders that are missing or damaged, as far as it shows without reading
     the weights."""
-    for name, model in config.models.by_name.items():
+    models = config.models
+    if models.repository is not None and not (root / models.repository).is_dir():
+        yield ("models", "repository"), f"there is no directory {root / models.repository}; make it or name another one"
+        return
+    for name, model in models.by_name.items():
         if model.provider != "cpu" and (why := _why_absent(model)):
             yield ("models", name, "provider"), why
-        loc: Loc = ("models", name, "path")
-        if not (root / model.path).is_dir():
+        path = root / models.path_of(name)
+        loc: Loc = ("models", name, *(("path",) if model.path else ()))
+        if not path.is_dir():
             advice = "import one with `headrace model pull NAME` or `headrace model import PATH`"
-            yield loc, f"there is no model folder {root / model.path}; {advice}"
+            yield loc, f"there is no model folder {path}; {advice}"
             continue
         try:
-            model_folder.read(root / model.path)
+            model_folder.read(path)
         except (ModelError, OSError) as error:
             yield loc, " ".join(str(error).split())  # on one line, as every problem

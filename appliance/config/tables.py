@@ -11,7 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from engine.batching.settings import BatchingSettings, Cost, LevelSettings, Lines
+from engine.batching.window import PolicyName
 from engine.providers import ProviderName
+from engine.settings import Control
 from proxy.config import Address, Defaults, Limit, Listener, Table, Upstream
 from proxy.config_routes import Route as ProxyRoute
 from proxy.units import Duration, Percent, Size
@@ -54,15 +57,42 @@ class Log(Table):
     access: Annotated[str, Field(min_length=1)] = "stderr"  # stderr, off, or a file to append to
 
 
-class Batching(Table):
-    """How an embedding model gathers jobs: at once when the device is free, else with what queued meanwhile."""
+class Level(Table):
+    """What may wait of the requests of one priority."""
 
-    max_batch: Annotated[int, Field(ge=1, le=1024)] = 16
-    window: Duration = 0.0  # how long the first waiting job may wait for others
+    queue: Count | None = None  # beside a running batch; beyond it 503; null: the model's queue alone counts
+    timeout: PositiveDuration | None = None  # one that waits longer is refused with 503; null: none is
+
+    @property
+    def settings(self) -> LevelSettings:
+        return LevelSettings(self.queue, self.timeout)
+
+
+class Levels(Table):
+    high: Level = Level()
+    normal: Level = Level()
+    low: Level = Level()
+
+
+class Batching(Table):
+    """How a model that is not a chat model shares its runs. null: what its folder says, else the engine's default."""
+
+    max_batch: Annotated[int, Field(ge=1, le=4096)] | None = None  # rows in one run
+    window: Duration | Auto | None = None  # how long a free device may wait for company; auto: while it pays
+    policy: PolicyName | None = None
+    cost: Cost | None = None  # what makes a row dear
+    levels: Levels = Levels()  # by headrace-priority
+    log: Lines | None = None  # of a line for each run: every, one a second, none
+
+
+class Slo(Table):
+    """What the operator promises of a model: waiting for company may not break it."""
+
+    p99: PositiveDuration
 
 
 class Model(Table):
-    path: Annotated[str, Field(min_length=1)]  # a model folder
+    path: Annotated[str, Field(min_length=1)] | None = None  # a model folder; null: its name in the repository
     queue: Count = 128  # requests that may wait for a place; beyond it 503
     slots: Annotated[int, Field(ge=1, le=1024)] = 16  # chat: sequences that run at once
     context: Count | None = None  # chat: tokens per slot; null: what the model was trained for
@@ -71,11 +101,27 @@ class Model(Table):
     prefix_sharing: Literal["key", "all"] = "key"  # chat: others of the same API key, or of any
     speculation: bool = True  # chat: read likely tokens ahead where it pays
     deterministic: bool = False  # chat: the same bits alone and beside others, slower and without speculation
-    batching: Batching = Batching()  # embedding
+    batching: Batching = Batching()  # embedding, tensor
+    slo: Slo | None = None  # embedding, tensor
     provider: ProviderName = "cpu"
     provider_options: dict[str, str | int] = Field(default_factory=dict)  # as ONNX Runtime knows them
     fallback: tuple[ProviderName, ...] = ()  # what to try when the provider is not there or does not start
     idle_unload: PositiveDuration | None = None  # unused for so long it is unloaded; null: not until others need room
+
+
+    @property
+    def batching_settings(self) -> BatchingSettings:
+        """As the engine takes them."""
+        batching = self.batching
+        return BatchingSettings(
+            max_batch=batching.max_batch,
+            window_s=batching.window,
+            policy=batching.policy,
+            cost=batching.cost,
+            levels=(batching.levels.high.settings, batching.levels.normal.settings, batching.levels.low.settings),
+            slo_p99_s=self.slo and self.slo.p99,
+            log=batching.log,
+        )
 
 
 class Models(Table):
@@ -88,16 +134,29 @@ class Models(Table):
     memory: Annotated[Percent, Field(gt=0)] = 0.7  # what all models may take of what the engine has or could get
     hang: PositiveDuration = 30.0  # a run longer than this means that the engine hangs: it is replaced
     max_body: Size = 8 << 20  # of a request to the engine
+    repository: Annotated[str, Field(min_length=1)] | None = None  # a directory: each model folder in it is served
+    control: Control = "clients"  # who may load and unload models
 
     @model_validator(mode="after")
     def _names(self) -> Models:
-        for name in self.by_name:
+        for name, model in self.by_name.items():
             _name(name)
+            if model.path is None and self.repository is None:
+                raise ValueError(f"{name} needs a path to its model folder, as long as there is no repository")
         return self
 
     @property
     def by_name(self) -> dict[str, Model]:
         return self.__pydantic_extra__
+
+    def path_of(self, name: str) -> str:
+        """The folder of a model, by its name here, as the file has it."""
+        return self.by_name[name].path or f"{self.repository}/{name}"
+
+    @property
+    def any(self) -> bool:
+        """Whether there is an engine."""
+        return bool(self.by_name or self.repository)
 
 
 class Route(ProxyRoute):

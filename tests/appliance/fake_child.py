@@ -1,8 +1,9 @@
 """A child with the real channel, loop and process, and workers that do as the configuration's names tell them.
 
 A proxy refuses a configuration with an upstream named ``refused``, crashes on one named ``crash``, and on a question
-about the breaker of one named ``mute``. An engine obeys
-the words in its model folder's ``model.yaml``: ``corrupt`` can never load, ``sick`` loads and then is in trouble.
+about the breaker of one named ``mute``. An engine obeys the words in its model folder's ``model.yaml``: ``corrupt`` can
+never load, ``sick`` loads and then is in trouble. An order about a model named ``deadly`` kills it, and one about
+``faulty`` fails.
 """
 
 from __future__ import annotations
@@ -109,6 +110,13 @@ class FakeEngine:
         assert self.server is not None
         self.server.close()
         return True
+
+    async def order(self, order: str, name: str, path: str) -> dict[str, Any]:
+        if name == "deadly":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if name == "faulty":
+            raise ValueError(path)
+        return {"ok": True, "problems": [], "models": [{"name": name, "state": order, "reason": path}]}
 
     def statistics(self) -> dict[str, Any]:
         return {"telemetry_off": os.environ.get("ORT_DISABLE_TELEMETRY"), "session": os.getsid(0) == os.getpid()}
