@@ -20,6 +20,9 @@ Dimension = Annotated[int, Field(ge=-1, le=1 << 31)]
 Factor = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Label = Annotated[str, Field(max_length=1024)]
 
+#: Outputs that a fused graph has beside its own: the best scores, float32[rows, k], and the classes that have them.
+SCORES, CLASSES = "headrace.scores", "headrace.classes"
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)")
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -74,6 +77,9 @@ class ImageFacts(Table):
     input: TensorName
     size: tuple[Size, Size]  # width, height in pixels
     resize: Literal["crop", "stretch", "pad"] = "crop"  # what is done about another aspect ratio
+    crop: Annotated[float, Field(gt=0, le=1)] = 1.0  # of what `crop` leaves, the share of each side that is kept
+    filter: Literal["bilinear", "bicubic"] = "bilinear"
+    max_pixels: Annotated[int, Field(ge=1, le=1 << 30)] = 50_000_000  # of a picture as it is sent
     color: Literal["rgb", "bgr", "grey"] = "rgb"  # the order of the channels
     layout: Literal["nhwc", "nchw"] = "nchw"
     scale: Factor = 1.0  # of values from 0 to 255
@@ -85,11 +91,18 @@ class ImageFacts(Table):
         """3, or 1 for grey."""
         return 1 if self.color == "grey" else 3
 
+    @property
+    def feed(self) -> str:
+        """The fused graph's input for images, uint8[rows, height, width, channels], channels in the model's order."""
+        return f"{self.input}.image"
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (0, self.channels):
                 raise ValueError(f"{name}: has {len(values)} values, {self.color} has {self.channels} channels")
+        if self.crop != 1 and self.resize != "crop":
+            raise ValueError(f"crop: is of no meaning where resize is {self.resize}")
         if 0 in self.std:
             raise ValueError("std: 0 cannot be divided by")
         return self

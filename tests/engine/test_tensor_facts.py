@@ -61,6 +61,7 @@ def test_a_window_is_a_duration(window: str, seconds: float | None) -> None:
         ({"adapter": {"image": {**IMAGE, "input": "inptu"}}}, "no input 'inptu'"),
         ({"adapter": {"image": {**IMAGE, "color": "grey"}}}, "mean: has 3 values, grey has 1"),
         ({"adapter": {"image": {**IMAGE, "std": [1, 0, 1]}}}, "0 cannot be divided by"),
+        ({"adapter": {"image": {**IMAGE, "crop": 0.875, "resize": "pad"}}}, "no meaning where resize is pad"),
         ({"adapter": {"image": {**IMAGE, "std": [1, float("nan"), 1]}}}, "std"),
         ({"adapter": {"image": IMAGE, "text": {"ids": "input", "max_tokens": 8}}}, "fill the same input"),
         ({"adapter": {"text": {"ids": "input", "max_tokens": 8}}}, "needs the table tokenizer"),
