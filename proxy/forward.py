@@ -198,7 +198,9 @@ class Forward:
     def _end(self, end: End, now: float) -> None:
         """Settle and tell, once, when there will be no other attempt."""
         refused = end.ending is _COMPLETE and (end.status == 429 or end.status == 503)
-        self._permit.settle(_counts_as(end), now, refused, end.retry_after_s)
+        # A 503 of the engine is about one of its models; of its own health the supervisor tells.
+        ok = None if refused and self._upstream.is_local else _counts_as(end)
+        self._permit.settle(ok, now, refused, end.retry_after_s)
         if end.ending is _FAILED:
             end.reply = self._word_failure(end)
             end.status = end.reply.status

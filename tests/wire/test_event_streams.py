@@ -201,6 +201,21 @@ async def test_an_engine_that_is_down_answers_at_once_and_is_forgiven() -> None:
         assert (await running.ask(POST)).status == 200
 
 
+async def test_a_model_that_is_away_or_full_does_not_open_the_breaker_for_the_others() -> None:
+    async def script(side: UpstreamSide) -> None:
+        while await side.request() is not None:
+            away = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
+            await side.send(away if b"/v2/models/away/" in side._upstream.heads[-1] else OK)
+
+    async with engine(script) as (_, config), edge(config) as running:
+        away = POST.replace(b"/v1/chat/completions", b"/v2/models/away/infer")
+        assert away != POST
+        assert [(await running.ask(away)).status for _ in range(100)] == [503] * 100
+        assert (await running.ask(POST)).status == 200
+        breaker = running.worker.breakers()["engine"]
+        assert (breaker["state"], breaker["failed"], breaker["refused"]) == ("warning", 0, 100)
+
+
 async def test_an_engine_without_a_socket_is_a_503(monkeypatch: pytest.MonkeyPatch) -> None:
     # So long its successor is waited for, and longer than any test may take.
     monkeypatch.setattr("proxy.upstream.upstream.ENGINE_CONNECT_S", 0.2)
