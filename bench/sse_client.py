@@ -77,7 +77,7 @@ async def complete(server: Server, body: dict[str, Any], *, begun: asyncio.Event
             stream.usage = event.get("usage") or stream.usage
             for choice in event["choices"]:
                 stream.finish_reason = choice["finish_reason"] or stream.finish_reason
-                if choice["text"]:
+                if choice["text"] or (stream.finish_reason and not stream.token_at):  # half a character shows nothing
                     stream.token_at.append(arrived_at)
                     if begun is not None:
                         begun.set()
