@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from engine.adapters.text import Text, TextAdapter, load_text_adapter
 from engine.admission import Admission
 from engine.batching.backlog import Backlog
-from engine.batching.batcher import Batcher
 from engine.batching.item import Item
 from engine.batching.lane import BatchLane
-from engine.batching.pace import Pace
 from engine.batching.request import Runner, run_on
+from engine.batching.settings import BatchingSettings
+from engine.batching.waiting import NORMAL
 from engine.embedding_run import EmbeddingRun
 from engine.encoder import load_encoder
 from engine.errors import Kind, RequestError
@@ -32,8 +32,7 @@ from engine.model import ModelKind
 from engine.model_folder import ModelFolder
 from engine.settings import ModelSettings
 
-#: Above it a run lasts longer (90 ms for MiniLM on two cores) and yields nothing more per token.
-_MAX_PADDED_TOKENS = 512
+_BATCHING = BatchingSettings(cost="tokens")  # unless the operator says something else
 _INLINE_CHARACTERS = 4096  # about 2 ms of the event loop
 _WARM_TOKENS = 16
 
@@ -50,9 +49,10 @@ def load_embedder(folder: ModelFolder, settings: ModelSettings, *, threads: int)
     """Load a model and run it once. threads: of one run; 0: one per usable core. Blocking; raises ModelError."""
     adapter = load_text_adapter(folder)
     encoder = load_encoder(folder, threads=threads, placement=settings.placement)
-    encoder.warm(settings.max_batch, _WARM_TOKENS)
     created = int(datetime.fromisoformat(folder.manifest.created).timestamp())
-    return Embedder(settings, EmbeddingRun(adapter, encoder), created=created)
+    embedder = Embedder(settings, EmbeddingRun(adapter, encoder), created=created)
+    encoder.warm(embedder.lane.max_batch, _WARM_TOKENS)
+    return embedder
 
 
 class Embedder:
@@ -74,23 +74,19 @@ class Embedder:
         self.created = created
         self.adapter = runnable.adapter
         self.dimensions = runnable.encoder.dimensions
-        pace = Pace()
-        self.lane = BatchLane(
-            self.name,
-            runnable,
-            Batcher(pace, max_batch=settings.max_batch, max_padded=_MAX_PADDED_TOKENS, window_s=settings.window_s),
-            pace,
-            clock=clock,
-        )
-        self.backlog = Backlog(pace, max_tokens=settings.max_queue * self.adapter.max_tokens)
-        self.admission = Admission(running=settings.max_batch, queue=settings.max_queue, work_s=self.backlog.work_s)
+        self.lane = BatchLane(self.name, runnable, settings.batching.over(_BATCHING), clock=clock)
+        self.backlog = Backlog(self.lane.pace, max_tokens=settings.max_queue * self.adapter.max_tokens)
+        self.admission = Admission(running=self.lane.max_batch, queue=settings.max_queue, work_s=self.backlog.work_s)
         self.num_texts = 0
         self.num_tokens = 0
         self._clock = clock
 
-    async def embed(self, runner: Runner, texts: Sequence[Text]) -> Embeddings:
+    async def embed(
+        self, runner: Runner, texts: Sequence[Text], *, level: int = NORMAL, deadline_at: float | None = None
+    ) -> Embeddings:
         """The vectors of one or more texts, or of arrays of the model's own token ids.
 
+        level: 0 high, 1 normal, 2 low. deadline_at: by the clock, in seconds.
         Raises RequestError: 400 or 422 for a text, 503 with retry_after_s when too much waits, 500 when the model
         fails on a text. Cancelling the call takes the job out of the queue.
         """
@@ -106,7 +102,9 @@ class Embedder:
         self.backlog.enter(num_tokens)
         try:
             items = [Item(row, size=len(row)) for row in rows]
-            vectors = await run_on(runner, self.lane, items, noun="input", clock=self._clock)
+            vectors = await run_on(
+                runner, self.lane, items, level=level, deadline_at=deadline_at, noun="input", clock=self._clock
+            )
         finally:
             self.backlog.leave(num_tokens)
         self.num_texts += len(rows)
@@ -125,6 +123,7 @@ class Embedder:
             "embedding_rows_waiting": self.lane.batcher.num_rows,
             "embedding_tokens_inside": self.backlog.num_tokens,
             "embedding_tokens_per_second": 1 / self.lane.pace.seconds_per_unit,
+            **self.lane.statistics(),
         }
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from engine.batching.settings import BatchingSettings
 from engine.providers import Placement, ProviderName
 
 
@@ -28,21 +29,20 @@ class ModelSettings:
     prefix_sharing: Literal["key", "all"] = "key"  # chat: others of the same API key, or of any
     speculation: bool = True  # chat: read likely tokens ahead where it pays; changes no answer's distribution
     deterministic: bool = False  # chat: the same bits alone and beside others, slower and without speculation
-    max_batch: int = 16  # embedding: rows per run
-    window_s: float = 0.0  # embedding: how long the first waiting job may wait for others
+    batching: BatchingSettings = BatchingSettings()  # noqa: RUF009 (frozen); embedding, tensor: who shares a run
     provider: ProviderName = "cpu"  # where its graph runs
     provider_options: Mapping[str, str] = field(default_factory=dict)  # as ONNX Runtime knows them
     fallback: tuple[ProviderName, ...] = ()  # what to try when the provider is not there or does not start
     idle_unload_s: float | None = None  # unused for so long it is unloaded; None: not before others need its memory
 
     def __post_init__(self) -> None:
-        for name in ("slots", "max_queue", "max_batch"):
+        for name in ("slots", "max_queue"):
             if getattr(self, name) < 1:
                 raise ValueError(f"model {self.name!r}: {name} must be at least 1")
         if self.prefix_ttl_s < 0:
             raise ValueError(f"model {self.name!r}: prefix_ttl_s must not be below 0")
-        if self.max_stall_s <= 0 or self.window_s < 0:
-            raise ValueError(f"model {self.name!r}: max_stall_s must be above 0 and window_s not below 0")
+        if self.max_stall_s <= 0:
+            raise ValueError(f"model {self.name!r}: max_stall_s must be above 0")
         if self.idle_unload_s is not None and self.idle_unload_s <= 0:
             raise ValueError(f"model {self.name!r}: idle_unload_s must be above 0")
 
@@ -84,5 +84,14 @@ class EngineSettings:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> EngineSettings:
         """The settings that ``to_json`` gave. Raises TypeError on an unknown key, ValueError on a bad value."""
-        models = [{**model, "fallback": tuple(model.get("fallback", ()))} for model in value["models"]]
+        models = [
+            {
+                **model,
+                "fallback": tuple(model.get("fallback", ())),
+                "batching": BatchingSettings.from_json(model["batching"])
+                if "batching" in model
+                else BatchingSettings(),
+            }
+            for model in value["models"]
+        ]
         return cls(**{**value, "models": tuple(ModelSettings(**model) for model in models)})

@@ -108,7 +108,6 @@ class Model(Table):
     fallback: tuple[ProviderName, ...] = ()  # what to try when the provider is not there or does not start
     idle_unload: PositiveDuration | None = None  # unused for so long it is unloaded; null: not until others need room
 
-
     @property
     def batching_settings(self) -> BatchingSettings:
         """As the engine takes them."""

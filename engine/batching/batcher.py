@@ -1,14 +1,15 @@
-"""Which items share the next run of a model.
+"""Which items share the next run of a model, and when it begins.
 
 Pure: jobs are opaque keys, ``now`` is an argument. Four ideas, in order:
 
-1. No timer. When the device is free, what waits is run; what comes during a run is the next batch. An optional window,
-   counted from the first waiting job, trades latency for fuller batches on a device that is mostly idle.
+1. When the device is free, what waits is run; what comes during a run is the next batch. Only where waiting for company
+   pays (engine/batching/window.py) a window opens, counted from the first waiting job.
 2. Jobs lead in turn, those of a more urgent level before others. The job at the head gives the batch its first item and
    goes to the back, so a job with a thousand items cannot hold up one with a single item, and a job waits for no more
    turns than there are jobs of its level or above before it leads.
 3. Like goes with like. Only items of one shape share a run, and each row is padded to the longest. Items join in order
-   of how near their size is to the leader's, each only if running it along is no dearer than running it alone.
+   of how near their size is to the leader's, each only if running it along is cheaper than running it alone: where
+   company gains nothing, nobody waits for the others' rows.
 4. What is overdue does not run: whoever asked is told instead.
 
 A batch whose run raised is split in halves, which run before anything else: after at most log2(max_batch) more runs
@@ -19,109 +20,133 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from engine.batching.arrivals import Arrivals
 from engine.batching.item import Item
 from engine.batching.pace import Pace
+from engine.batching.returns import Returns
+from engine.batching.waiting import NORMAL, Entry, Waiting
+from engine.batching.window import Adaptive, Closing, Forming, Policy, Traffic
 
 J = TypeVar("J", bound=Hashable)
 
-HIGH, NORMAL, LOW = LEVELS = (0, 1, 2)  # the most urgent first
+#: What running along must save, as a part of both runs' time: a longer run makes all in it wait.
+MIN_SAVING = 0.03
+
+_AT_ONCE = Closing(-math.inf, "halves", 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Entry(Generic[J]):
-    """One item: the index-th of its job."""
+@dataclass(frozen=True, slots=True)
+class _Formed(Generic[J]):
+    """The batch that would run now if nothing else bounds it."""
 
-    job: J
-    index: int
-    item: Item
-
-
-@dataclass(slots=True)
-class _Waiting(Generic[J]):
-    """One job's items that no batch has taken yet, in order."""
-
-    since: float
-    level: int
-    due_at: float
-    entries: dict[Entry[J], None] = field(default_factory=dict)
+    entries: list[Entry[J]]
+    run_s: float
+    due_at: float  # of the first of its jobs
+    next_due_at: float  # of the first of all jobs
+    forming: Forming
 
 
 class Batcher(Generic[J]):
-    """The waiting items of one model. Limits: rows and padded size per run; one item always fits."""
+    """The waiting items of one model. One item always fits a run."""
 
-    def __init__(self, pace: Pace, *, max_batch: int, max_padded: float = math.inf, window_s: float = 0.0) -> None:
-        """pace: what runs take, which decides who shares one. max_padded: rows x size of the largest in one run."""
+    def __init__(self, pace: Pace, *, max_batch: int, policy: Policy | None = None, slo_s: float = math.inf) -> None:
+        """pace: what runs take. max_batch: rows per run. policy: None: runs as soon as it can. slo_s: nobody is held
+        longer than lets the run end within so many seconds of the job's arrival."""
         self.max_batch = max_batch
-        self.max_padded = max_padded
-        self.window_s = window_s
-        self.num_rows = 0
-        self.num_sized = 0  # rows x size of all that wait
+        self.slo_s = slo_s
+        self.may_wait = True  # set it to False while waiting breaks the SLO
+        self.policy = policy or Adaptive(pace, 0.0)
+        self.arrivals = Arrivals()
+        self.returns = Returns()
+        self._now = 0.0
+        self._free_at = -math.inf
         self._pace = pace
-        self._jobs: tuple[dict[J, _Waiting[J]], ...] = tuple({} for _ in LEVELS)  # in order of who leads next
-        self._alike: dict[tuple[Hashable, int], dict[int, dict[Entry[J], None]]] = {}  # shape, level -> size -> entries
+        self._waiting: Waiting[J] = Waiting()
         self._halves: deque[tuple[Entry[J], ...]] = deque()
+        self._formed: _Formed[J] | None = None  # None: to be found out
+
+    @property
+    def num_rows(self) -> int:
+        """That wait, but for halves."""
+        return self._waiting.num_rows
 
     def add(
         self, job: J, items: Sequence[Item], now: float, *, level: int = NORMAL, due_at: float | None = None
     ) -> None:
         """Queue a job of at least one item. due_at: when its items are of no use any more if they have not run."""
-        waiting = _Waiting[J](now, level, math.inf if due_at is None else due_at)
-        self._jobs[level][job] = waiting
-        for index, item in enumerate(items):
-            entry = Entry(job, index, item)
-            waiting.entries[entry] = None
-            self._alike.setdefault((item.shape, level), {}).setdefault(item.size, {})[entry] = None
-            self.num_rows += item.rows
-            self.num_sized += item.rows * item.size
+        self._waiting.add(job, items, now, level, math.inf if due_at is None else due_at)
+        self.arrivals.come(now)
+        self.returns.come(now)
+        self._now = max(self._now, now)
+        self._formed = None
 
     def drop(self, job: J) -> None:
         """Forget the items of a job that no batch has taken, and those that would have run again. Unknown: ignored."""
-        for jobs in self._jobs:
-            if waiting := jobs.get(job):
-                for entry in tuple(waiting.entries):
-                    self._remove(entry, waiting)
-        halves = (tuple(entry for entry in half if entry.job != job) for half in self._halves)
-        self._halves = deque(half for half in halves if half)
+        self._waiting.drop(job)
+        self._formed = None
+        if self._halves:
+            halves = (tuple(entry for entry in half if entry.job != job) for half in self._halves)
+            self._halves = deque(half for half in halves if half)
+
+    def ran(self, now: float, num_answered: int) -> None:
+        """A run has ended and answered so many jobs."""
+        self._now = self._free_at = max(self._now, now)
+        self._formed = None
+        if num_answered:
+            self.returns.answered(now, num_answered)
 
     def overdue(self, now: float) -> list[J]:
         """The jobs that waited for too long; they are dropped."""
-        late = [job for jobs in self._jobs for job, waiting in jobs.items() if waiting.due_at <= now]
+        formed = self._form()
+        if formed is None or formed.next_due_at > now:
+            return []
+        late = self._waiting.overdue(now)
         for job in late:
             self.drop(job)
         return late
 
+    def closing(self) -> Closing | None:
+        """When and why the next batch runs, if nothing more comes; None when nothing waits."""
+        if self._halves:
+            return _AT_ONCE
+        formed = self._form()
+        if formed is None:
+            return None
+        traffic = Traffic(self.arrivals.rate(self._now), self.returns, self._now)
+        return self.policy.close(formed.forming, traffic)
+
     def wake_at(self) -> float | None:
         """When the next batch may run or a job is overdue; in the past if it may now; None when nothing waits."""
-        if self._halves:
-            return 0.0
-        if not self.num_rows:
+        closing, formed = self.closing(), self._form()
+        if closing is None:
             return None
-        if self.num_rows >= self.max_batch or self.num_sized >= self.max_padded:
-            return 0.0
-        return min(min(w.since + self.window_s, w.due_at) for jobs in self._jobs for w in jobs.values())
+        return closing.at if formed is None else min(closing.at, formed.next_due_at)
 
     def ready(self, now: float) -> bool:
-        """Whether ``take`` should be called."""
+        """Whether ``take`` should be called, or ``overdue``."""
+        self._now = max(self._now, now)
         at = self.wake_at()
         return at is not None and at <= now
 
-    def take(self, allowance_s: float = math.inf) -> tuple[Entry[J], ...]:
+    def take(self, now: float, allowance_s: float = math.inf) -> tuple[Entry[J], ...]:
         """The items of the next run, () when nothing waits. allowance_s: what the run should take at most."""
         if self._halves:
             return self._halves.popleft()
-        for jobs in self._jobs:
-            for job, waiting in jobs.items():
-                entries = self._mates(next(iter(waiting.entries)), allowance_s)
-                for entry in entries:
-                    self._remove(entry, self._waiting(entry.job))
-                if job in jobs:
-                    jobs[job] = jobs.pop(job)
-                return tuple(entries)
-        return ()
+        formed = self._form()
+        if formed is None:
+            return ()
+        allowance_s = min(allowance_s, formed.due_at - now)
+        leader = formed.entries[0]
+        entries = formed.entries if formed.run_s <= allowance_s else self._mates(leader, allowance_s)
+        for entry in entries:
+            self._waiting.remove(entry)
+        self._waiting.to_the_back(leader.job)
+        self._formed = None
+        return tuple(entries)
 
     def split(self, entries: Sequence[Entry[J]]) -> bool:
         """The run of these items raised: run its halves next. False: it is a single item, so that one is at fault."""
@@ -131,47 +156,44 @@ class Batcher(Generic[J]):
         self._halves.extend((tuple(entries[:middle]), tuple(entries[middle:])))
         return True
 
+    def _form(self) -> _Formed[J] | None:
+        if self._formed is None and (leader := self._waiting.leader()):
+            entries = self._mates(leader, math.inf)
+            rows, longest = sum(entry.item.rows for entry in entries), max(entry.item.size for entry in entries)
+            run_s = self._pace.run_s(rows, longest)
+            due_at, since = self._waiting.due_at({entry.job for entry in entries}), self._waiting.since()
+            forming = Forming(
+                rows=rows,
+                size=longest,
+                full=rows >= self.max_batch or not self._pays(rows, longest, 1, longest),
+                limit=self.max_batch,
+                since=max(since, self._free_at),
+                start_by=min(due_at, since + self.slo_s) - run_s,
+                may_wait=self.may_wait,
+            )
+            self._formed = _Formed(entries, run_s, due_at, self._waiting.due_at(), forming)
+        return self._formed
+
     def _mates(self, leader: Entry[J], allowance_s: float) -> list[Entry[J]]:
         """The leader, and the items that join it."""
         entries, rows, longest = [leader], leader.item.rows, leader.item.size
-        run_s = self._pace.run_s(rows, longest)
-        for size, alike in self._by_nearness(leader.item):
+        for size, alike in self._waiting.near(leader.item):
+            padded_to = max(longest, size)
             for entry in alike:
-                if entry is leader:
-                    continue
+                joined = rows + entry.item.rows
                 if rows >= self.max_batch:
                     return entries
-                joined, padded_to = rows + entry.item.rows, max(longest, size)
-                if joined > self.max_batch:
+                if entry is leader or joined > self.max_batch:
                     continue
-                together_s = self._pace.run_s(joined, padded_to)
-                if together_s > run_s + self._pace.run_s(entry.item.rows, size) or together_s > allowance_s:
+                if self._pace.run_s(joined, padded_to) > allowance_s:
                     break
-                if joined * padded_to > self.max_padded:
+                if not self._pays(rows, longest, entry.item.rows, size):
                     break
                 entries.append(entry)
-                rows, longest, run_s = joined, padded_to, together_s
+                rows, longest = joined, padded_to
         return entries
 
-    def _by_nearness(self, leader: Item) -> Iterator[tuple[int, dict[Entry[J], None]]]:
-        """What waits of the leader's shape, by size: the more urgent levels first, in each the nearest sizes."""
-        for level in LEVELS:
-            if by_size := self._alike.get((leader.shape, level)):
-                for size in sorted(by_size, key=lambda size: abs(size - leader.size)):
-                    yield size, by_size[size]
-
-    def _waiting(self, job: J) -> _Waiting[J]:
-        return next(jobs[job] for jobs in self._jobs if job in jobs)
-
-    def _remove(self, entry: Entry[J], waiting: _Waiting[J]) -> None:
-        del waiting.entries[entry]
-        if not waiting.entries:
-            del self._jobs[waiting.level][entry.job]
-        key, size = (entry.item.shape, waiting.level), entry.item.size
-        del self._alike[key][size][entry]
-        if not self._alike[key][size]:
-            del self._alike[key][size]
-            if not self._alike[key]:
-                del self._alike[key]
-        self.num_rows -= entry.item.rows
-        self.num_sized -= entry.item.rows * size
+    def _pays(self, rows: int, longest: int, more_rows: int, size: int) -> bool:
+        """Whether so many more rows of this size are cheaper to run along than alone."""
+        apart_s = self._pace.run_s(rows, longest) + self._pace.run_s(more_rows, size)
+        return self._pace.run_s(rows + more_rows, max(longest, size)) <= (1 - MIN_SAVING) * apart_s

@@ -1,57 +1,31 @@
 """One model's lane on its device: items from the batcher, results back to the jobs.
 
-Belongs to the runner thread (engine/job.py). Owns what a failed run means: halves are run again until the item at fault
-stands alone; a run that gives a wrong number of results fails whole, since nobody can say whose they are.
+Belongs to the runner thread (engine/job.py), but for the places of the levels, which the event loop grants. Owns when a
+held batch runs after all, and what is counted and said of each run.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable
 
-from engine.batching.batcher import NORMAL, Batcher, Entry
-from engine.batching.item import Item
+from engine.admission import Admission
+from engine.batching.batcher import Batcher
+from engine.batching.job import BatchJob, Runnable, WrongResult
+from engine.batching.journal import Journal
+from engine.batching.misfit import Misfit
 from engine.batching.pace import Pace
-from engine.errors import Kind, RequestError
-from engine.job import Delivery, Job
+from engine.batching.settings import DEFAULTS, BatchingSettings
+from engine.batching.slo import Slo
+from engine.batching.step import BatchStep
+from engine.batching.tally import Tally
+from engine.batching.window import Adaptive, ByRate
 
-_log = logging.getLogger(__name__)
+__all__ = ["BatchJob", "BatchLane", "Runnable", "WrongResult"]
 
-
-class WrongResult(Exception):
-    """What a run gave cannot be told apart by items, so it is nobody's; running it again would give no better."""
-
-
-class Runnable(Protocol):
-    """A model as the lane calls it, on the device's thread."""
-
-    def run(self, payloads: Sequence[Any]) -> Sequence[Any | RequestError]:
-        """One result for each payload, in their order; a RequestError in its place fails that one's job alone.
-
-        Raises WrongResult: all of them fail. Raises anything else: its halves are run again, and what raises alone
-        is at fault.
-        """
-        ...
-
-
-@dataclass(eq=False, kw_only=True)
-class BatchJob(Job):
-    """The items of one request. Its only event is the list of their results in order, or a RequestError."""
-
-    items: Sequence[Item]  # at least one
-    level: int = NORMAL  # 0 high, 1 normal, 2 low
-    deadline_at: float | None = None  # monotonic seconds; None: whenever
-    noun: str | None = None  # what an error calls an item ("input": input[3]); None: it is the only one
-    results: list[Any] = field(init=False)
-    num_left: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.results = [None] * len(self.items)
-        self.num_left = len(self.items)
+#: What a run costs beyond its rows, before any has been measured, in the units of ``cost``.
+_RUN_COST = {"items": 1.0, "tokens": 16.0, "pixels": 1e4}
 
 
 class BatchLane:
@@ -63,23 +37,61 @@ class BatchLane:
         self,
         name: str,
         runnable: Runnable,
-        batcher: Batcher[BatchJob],
-        pace: Pace,
+        settings: BatchingSettings = DEFAULTS,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """pace: the batcher's."""
+        """What the settings do not say is as in DEFAULTS."""
+        settings = settings.over(DEFAULTS)
+        assert settings.max_batch is not None  # the defaults say all
+        assert settings.cost is not None
+        assert settings.log is not None
         self.name = name
-        self.num_runs = 0
-        self.run_s = 0.0
         self.runnable = runnable
-        self.batcher = batcher
-        self.pace = pace
         self.clock = clock
+        self.max_batch = settings.max_batch
+        self.pace = Pace(_RUN_COST[settings.cost])
+        window_s = settings.window_s if isinstance(settings.window_s, float | int) else None
+        self.batcher: Batcher[BatchJob] = Batcher(
+            self.pace,
+            max_batch=settings.max_batch,
+            policy=ByRate() if settings.policy == "rate" else Adaptive(self.pace, window_s),
+            slo_s=settings.slo_p99_s or math.inf,
+        )
+        self.tally = Tally()
+        self.misfit = Misfit()
+        self.journal = Journal(name, settings.log)
+        self.slo = None if settings.slo_p99_s is None else Slo(settings.slo_p99_s)
+        self.timeouts_s = [level.timeout_s for level in settings.levels]
+        self.places = [
+            None if level.queue is None else Admission(running=self.max_batch, queue=level.queue, work_s=self.work_s)
+            for level in settings.levels
+        ]
+        self.num_units = 0  # rows x size of all requests inside; the event loop's
+        self.free_at = -math.inf  # when the last run ended
+        self._held_at: float | None = None  # since when a free device is held for company
+
+    @property
+    def run_s(self) -> float:
+        """Seconds inside the runtime so far."""
+        return self.tally.run_s
+
+    @property
+    def num_runs(self) -> int:
+        """Batches run so far."""
+        return self.tally.num_runs
+
+    def work_s(self) -> float:
+        """How long all that is inside will take, in seconds."""
+        return self.pace.seconds_per_unit * self.num_units
 
     def add(self, job: BatchJob) -> None:
         """Queue all items of a job."""
-        self.batcher.add(job, job.items, job.arrived_at, level=job.level, due_at=job.deadline_at)
+        timeout_s = self.timeouts_s[job.level]
+        due_at = math.inf if job.deadline_at is None else job.deadline_at
+        if timeout_s is not None:
+            due_at = min(due_at, job.arrived_at + timeout_s)
+        self.batcher.add(job, job.items, job.arrived_at, level=job.level, due_at=due_at)
 
     def drop(self, job: BatchJob) -> None:
         """Forget what has not run of a job."""
@@ -87,7 +99,10 @@ class BatchLane:
 
     def ready(self, now: float) -> bool:
         """Whether a batch may run, or somebody is to be told that it is too late."""
-        return self.batcher.ready(now)
+        ready = self.batcher.ready(now)
+        if not ready and self._held_at is None and self.batcher.num_rows:
+            self._held_at = now
+        return ready
 
     def decoding(self) -> bool:
         """Never: a result comes at once."""
@@ -103,83 +118,36 @@ class BatchLane:
     def plan(self, now: float, allowance_s: float) -> BatchStep | None:
         """The next batch, kept to what the allowance lets run; items of cancelled and of overdue jobs are left out."""
         late = [job for job in self.batcher.overdue(now) if not job.cancelled]
-        entries = self.batcher.take(allowance_s) if self.batcher.ready(now) else ()
+        closing = self.batcher.closing()
+        if closing is None or closing.at > now:
+            return BatchStep(self, [], late, now) if late else None
+        pending_rows = self.batcher.num_rows
+        entries = self.batcher.take(now, allowance_s)
         for job in {entry.job for entry in entries if entry.job.cancelled}:
             self.drop(job)
         wanted = [entry for entry in entries if not entry.job.cancelled]
-        return BatchStep(self, wanted, late) if wanted or late else None
+        held_s, self._held_at = 0.0 if self._held_at is None else now - self._held_at, None
+        if not held_s and closing.trigger in ("window", "deadline"):
+            closing = closing._replace(trigger="free", threshold=0)
+        if not wanted and not late:
+            return None
+        return BatchStep(self, wanted, late, now, closing=closing, pending_rows=pending_rows, held_s=held_s)
 
-
-class BatchStep:
-    """One run of the model."""
-
-    def __init__(self, lane: BatchLane, entries: Sequence[Entry[BatchJob]], late: Sequence[BatchJob]) -> None:
-        self._lane = lane
-        self._entries = entries
-        self._late = late
-
-    def run(self) -> list[Delivery]:
-        """Run the batch; the jobs that it completed, and those that it cannot answer."""
-        ran = self._run() if self._entries else []
-        return [*self._refuse_late(), *ran]
-
-    def fail(self, error: BaseException) -> list[Delivery]:
-        """The run raised: run the halves next; a single item is at fault and ends its job."""
-        if self._lane.batcher.split(self._entries):
-            return self._refuse_late()
-        ended = self._end(self._entries[0], RequestError(Kind.FAILED, _failed_on_it(error)))
-        return [*self._refuse_late(), *ended]
-
-    def _run(self) -> list[Delivery]:
-        lane, entries = self._lane, self._entries
-        lane.num_runs += 1
-        began_at = lane.clock()
-        try:
-            results = lane.runnable.run([entry.item.payload for entry in entries])
-            if len(results) != len(entries):
-                raise WrongResult(f"{len(results)} results for {len(entries)} items")
-        except WrongResult as error:
-            _log.error("model %s: %s", lane.name, error)
-            return self._end_all("the model gave a wrong number of results; the engine's log says more")
-        finally:
-            took_s = max(lane.clock() - began_at, 1e-6)
-            lane.run_s += took_s
-        lane.pace.observe(sum(entry.item.rows for entry in entries), max(e.item.size for e in entries), took_s)
-        deliveries: list[Delivery] = []
-        for entry, result in zip(entries, results, strict=True):
-            job = entry.job
-            if isinstance(result, RequestError):
-                deliveries += self._end(entry, result)
-                continue
-            job.results[entry.index] = result
-            job.num_left -= 1
-            if job.num_left == 0:
-                deliveries.append((job, job.results))
-        return deliveries
-
-    def _refuse_late(self) -> list[Delivery]:
-        message = "the deadline passed before it ran; allow more time, or come back later"
-        return [(job, RequestError(Kind.DEADLINE, message)) for job in self._late]
-
-    def _end(self, entry: Entry[BatchJob], error: RequestError) -> list[Delivery]:
-        """The job of this item fails, once."""
-        job = entry.job
-        self._lane.drop(job)
-        if job.num_left < 0:
-            return []
-        job.num_left = -1
-        if job.noun is not None:
-            message = f"{job.noun}[{entry.index}] failed: {error.message}"
-            error = RequestError(error.kind, message, param=job.noun, retry_after_s=error.retry_after_s)
-        return [(job, error)]
-
-    def _end_all(self, reason: str) -> list[Delivery]:
-        jobs = {entry.job: None for entry in self._entries}
-        for job in jobs:
-            self._lane.drop(job)
-            job.num_left = -1
-        return [(job, RequestError(Kind.FAILED, reason)) for job in jobs]
-
-
-def _failed_on_it(error: BaseException) -> str:
-    return f"the model failed on it ({type(error).__name__}); the engine's log says more"
+    def statistics(self) -> dict[str, float]:
+        """Numbers for /metrics by name; ``*_total`` only grow. Any thread."""
+        tally = self.tally
+        numbers: dict[str, float] = {
+            "batch_requests_total": tally.num_ok,
+            "batch_failed_total": tally.num_failed,
+            "batch_overdue_total": tally.num_overdue,
+            "batch_rows_total": tally.num_rows,
+            "batch_queue_seconds_total": tally.queue_s,
+            "batch_run_seconds_total": tally.run_s,
+            "batch_held_seconds_total": tally.held_s,
+            "batch_rows_waiting": self.batcher.num_rows,
+            **{f"batch_misfit_{kind}": present for kind, present in self.misfit.present.items()},
+        }
+        if self.slo is not None:
+            numbers["slo_broken_by_waiting_total"] = self.slo.num_broken
+            numbers["slo_window_shut"] = self.slo.shut
+        return numbers

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from engine.batching.batcher import NORMAL
 from engine.batching.item import Item
 from engine.batching.lane import BatchJob, BatchLane
-from engine.errors import RequestError
+from engine.batching.settings import LEVEL_NAMES
+from engine.batching.waiting import NORMAL
+from engine.errors import Kind, RequestError
 from engine.job import Job, Lane
 
 
@@ -39,7 +42,8 @@ async def run_on(
     """The results of the items, at least one, in their order.
 
     level: 0 high, 1 normal, 2 low. deadline_at: by ``clock``, in seconds. noun: what an error calls an item. Raises
-    RequestError; cancelling the call takes the job out of the queue.
+    RequestError, 503 with retry_after_s when the level's places are taken; cancelling the call takes the job out of
+    the queue.
     """
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -47,14 +51,36 @@ async def run_on(
         if not done.done():
             done.set_result(event)
 
-    job = BatchJob(deliver=deliver, arrived_at=clock(), items=items, level=level, deadline_at=deadline_at, noun=noun)
-    device.submit(lane, job)
-    try:
-        event = await done
-    except asyncio.CancelledError:
-        device.cancel(lane, job)
-        raise
+    with _place(lane, level, sum(item.rows * item.size for item in items)):
+        job = BatchJob(
+            deliver=deliver, arrived_at=clock(), items=items, level=level, deadline_at=deadline_at, noun=noun
+        )
+        device.submit(lane, job)
+        try:
+            event = await done
+        except asyncio.CancelledError:
+            device.cancel(lane, job)
+            raise
     if isinstance(event, RequestError):
         raise event
     results: list[Any] = event
     return results
+
+
+@contextlib.contextmanager
+def _place(lane: BatchLane, level: int, units: int) -> Iterator[None]:
+    places = lane.places[level]
+    if places is not None and (retry_after_s := places.enter()) is not None:
+        raise RequestError(
+            Kind.OVERLOADED,
+            f"the model {lane.name!r} has no place for requests of {LEVEL_NAMES[level]} priority ({places.running}"
+            f" running, {places.queue} waiting); try again in {math.ceil(retry_after_s)} s",
+            retry_after_s=retry_after_s,
+        )
+    lane.num_units += units
+    try:
+        yield
+    finally:
+        lane.num_units -= units
+        if places is not None:
+            places.leave()

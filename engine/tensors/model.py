@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.admission import Admission
-from engine.batching.batcher import NORMAL, Batcher
 from engine.batching.item import Item
 from engine.batching.lane import BatchLane
-from engine.batching.pace import Pace
 from engine.batching.request import Runner, run_on
+from engine.batching.settings import BatchingSettings
+from engine.batching.waiting import NORMAL
 from engine.errors import Kind, RequestError
 from engine.model import ModelKind
 from engine.model_folder import ModelFolder
@@ -59,11 +60,9 @@ class TensorModel:
         self.labels = tuple(labels)
         self.name = settings.name
         self.created = created
-        self.max_batch = settings.max_batch if self.facts.batched else 1
-        pace = Pace()
-        batcher: Batcher[Any] = Batcher(pace, max_batch=self.max_batch, window_s=settings.window_s)
-        self.lane = BatchLane(self.name, runnable, batcher, pace, clock=clock)
-        self.admission = Admission(running=self.max_batch, queue=settings.max_queue, work_s=self._work_s)
+        self.lane = BatchLane(self.name, runnable, _batching(folder, settings), clock=clock)
+        self.max_batch = self.lane.max_batch
+        self.admission = Admission(running=self.max_batch, queue=settings.max_queue, work_s=self.lane.work_s)
         self.max_rows = settings.max_queue * self.max_batch
         self.num_rows = 0  # of all requests inside
         self.num_inferences = 0  # these two only grow
@@ -115,6 +114,7 @@ class TensorModel:
             "inferred_rows_total": self.num_rows_done,
             "inference_runs_total": self.lane.num_runs,
             "inference_rows_inside": self.num_rows,
+            **self.lane.statistics(),
         }
 
     def close(self) -> None:
@@ -144,13 +144,19 @@ class TensorModel:
             return {name: results[0][name] for name in wanted}
         return {name: np.concatenate([result[name] for result in results]) for name in wanted}
 
-    def _work_s(self) -> float:
-        return self.lane.pace.seconds_per_unit * self.lane.batcher.num_sized
-
     def _full(self) -> RequestError:
-        retry_after_s = max(_SHORTEST_S, self._work_s() / 2)
+        retry_after_s = max(_SHORTEST_S, self.lane.work_s() / 2)
         message = (
             f"the model {self.name!r} has {self.num_rows} rows waiting (at most {self.max_rows}); try again in"
             f" {math.ceil(retry_after_s)} s"
         )
         return RequestError(Kind.OVERLOADED, message, retry_after_s=retry_after_s)
+
+
+def _batching(folder: ModelFolder, settings: ModelSettings) -> BatchingSettings:
+    """What the configuration says, else the folder."""
+    facts = folder.manifest.batching
+    window_s = facts.window_s if facts.window_s is not None else "auto" if facts.window == "auto" else None
+    said = BatchingSettings(facts.max_batch, window_s, facts.policy, facts.cost)
+    batching = settings.batching.over(said)
+    return batching if folder.tensors.batched else replace(batching, max_batch=1)

@@ -121,7 +121,8 @@ def test_models_become_settings_of_the_engine(place: ConfigFiles) -> None:
     assert (loaded.engine.threads, loaded.engine.hang_s, loaded.engine.max_body_bytes) == (2, 10.0, 1 << 20)
     [model] = loaded.engine.models
     assert (model.name, model.path, model.slots, model.context) == ("chat", str(folder), 4, 512)
-    assert (model.max_stall_s, model.max_queue, model.max_batch, model.window_s) == (0.05, 7, 8, 0.002)
+    assert (model.max_stall_s, model.max_queue) == (0.05, 7)
+    assert (model.batching.max_batch, model.batching.window_s) == (8, 0.002)
     assert (model.prefix_ttl_s, model.prefix_sharing) == (60.0, "all")
     assert (model.speculation, model.deterministic) == (False, True)
     assert (loaded.engine.memory, model.idle_unload_s) == (0.5, 1800.0)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from engine import model_folder
+from engine.batching.settings import BatchingSettings
 from engine.device import Device
 from engine.embedder import Embedder, load_embedder
 from engine.embedding_run import EmbeddingRun
@@ -33,7 +34,7 @@ def max_queue() -> int:
 
 @pytest.fixture
 def embedder(folder: Path, max_queue: int) -> Embedder:
-    settings = ModelSettings(name="embed", path=str(folder), max_batch=4, max_queue=max_queue)
+    settings = ModelSettings(name="embed", path=str(folder), batching=BatchingSettings(4), max_queue=max_queue)
     return load_embedder(model_folder.read(folder), settings, threads=1)
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from engine.__main__ import parse_arguments
+from engine.batching.settings import BatchingSettings, LevelSettings
 from engine.settings import EngineSettings, ModelSettings
 
 
@@ -14,7 +15,11 @@ def test_settings_survive_the_control_channel() -> None:
     chat = ModelSettings(
         name="chat", path="/m/chat", slots=4, context=512, provider_options={"device_id": "1"}, fallback=("cpu",)
     )
-    settings = EngineSettings("/run/e.sock", (chat, ModelSettings(name="embed", path="/m/e")), threads=2)
+    levels = LevelSettings(8, 0.5), LevelSettings(), LevelSettings(queue=2)
+    batching = BatchingSettings(8, "auto", "rate", "tokens", levels, slo_p99_s=0.1, log="every")
+    settings = EngineSettings(
+        "/run/e.sock", (chat, ModelSettings(name="embed", path="/m/e", batching=batching)), threads=2
+    )
     assert EngineSettings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
 
 
@@ -25,7 +30,7 @@ def test_an_unknown_key_is_an_error() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"slots": 0}, {"max_queue": 0}, {"max_batch": 0}, {"max_stall_s": 0.0}, {"window_s": -1.0}, {"idle_unload_s": 0}],
+    [{"slots": 0}, {"max_queue": 0}, {"max_stall_s": 0.0}, {"idle_unload_s": 0}],
 )
 def test_values_out_of_range_name_the_model(fields: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="'chat'"):

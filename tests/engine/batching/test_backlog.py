@@ -6,14 +6,14 @@ from engine.batching.backlog import Backlog
 from engine.batching.pace import Pace
 
 
-class FixedPace(Pace):
-    def __init__(self, seconds_per_unit: float) -> None:
-        super().__init__()
-        self.seconds_per_unit = seconds_per_unit
+def pace_of(seconds_per_unit: float) -> Pace:
+    pace = Pace()
+    pace.observe(1, 1, seconds_per_unit)
+    return pace
 
 
 def test_one_request_may_exceed_the_limit_and_the_next_must_wait() -> None:
-    backlog = Backlog(FixedPace(0.01), max_tokens=100)
+    backlog = Backlog(pace_of(0.01), max_tokens=100)
     assert backlog.full_for_s() is None
     backlog.enter(99)
     assert backlog.full_for_s() is None
@@ -25,7 +25,7 @@ def test_one_request_may_exceed_the_limit_and_the_next_must_wait() -> None:
 
 @pytest.mark.parametrize(("seconds_per_unit", "expected"), [(1e-6, 1.0), (10.0, 60.0)])
 def test_the_time_to_come_back_is_bounded(seconds_per_unit: float, expected: float) -> None:
-    backlog = Backlog(FixedPace(seconds_per_unit), max_tokens=100)
+    backlog = Backlog(pace_of(seconds_per_unit), max_tokens=100)
     backlog.enter(100)
     assert backlog.full_for_s() == expected
 

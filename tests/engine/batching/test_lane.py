@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine.batching.batcher import Batcher
 from engine.batching.item import Item
 from engine.batching.lane import BatchJob, BatchLane
-from engine.batching.pace import Pace
+from engine.batching.settings import BatchingSettings
 from engine.errors import Kind, RequestError
 from engine.job import Delivery
 
@@ -35,23 +34,46 @@ def model() -> FakeModel:
     return FakeModel()
 
 
+class Clock:
+    """It goes on by a millisecond whenever somebody looks, or as a test says."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.001
+        return self.now
+
+
 @pytest.fixture
-def lane(model: FakeModel) -> BatchLane:
-    pace = Pace()
-    ticks = iter(range(1000))
-    return BatchLane("m", model, Batcher(pace, max_batch=8), pace, clock=lambda: float(next(ticks)))
+def clock() -> Clock:
+    return Clock()
 
 
-def make_job(*payloads: int, deadline_at: float | None = None, noun: str | None = "input") -> BatchJob:
+@pytest.fixture
+def settings() -> BatchingSettings:
+    return BatchingSettings(max_batch=8, window_s=0.0)
+
+
+@pytest.fixture
+def lane(model: FakeModel, clock: Clock, settings: BatchingSettings) -> BatchLane:
+    return BatchLane("m", model, settings, clock=clock)
+
+
+def make_job(
+    *payloads: int, at: float = 0.0, level: int = 1, deadline_at: float | None = None, noun: str | None = "input"
+) -> BatchJob:
     items = [Item(payload) for payload in payloads]
-    return BatchJob(deliver=lambda event: None, arrived_at=0.0, items=items, deadline_at=deadline_at, noun=noun)
+    return BatchJob(
+        deliver=lambda event: None, arrived_at=at, items=items, level=level, deadline_at=deadline_at, noun=noun
+    )
 
 
 def run_all(lane: BatchLane) -> list[Delivery]:
     """What a device does, until nothing is ready."""
     deliveries: list[Delivery] = []
-    while lane.ready(0.0):
-        step = lane.plan(0.0, math.inf)
+    while lane.ready(now := lane.clock()):
+        step = lane.plan(now, math.inf)
         if step is None:
             continue
         try:
@@ -141,8 +163,8 @@ def test_O02_cancelled_jobs_are_left_out_when_the_batch_is_formed(lane: BatchLan
     assert [job for job, _ in run_all(lane)] == [stays]
     assert model.batches == [[3]]
     lane.add(gone)
-    assert lane.plan(0.0, math.inf) is None
-    assert not lane.ready(0.0)
+    assert lane.plan(lane.clock(), math.inf) is None
+    assert not lane.ready(lane.clock())
 
 
 def test_overdue_jobs_are_told_so_and_do_not_run(lane: BatchLane, model: FakeModel) -> None:
@@ -165,9 +187,9 @@ def test_overdue_jobs_are_told_so_and_do_not_run(lane: BatchLane, model: FakeMod
 
 def test_the_allowance_bounds_a_batch(lane: BatchLane, model: FakeModel) -> None:
     lane.add(make_job(*range(8)))
-    run_all(lane)  # one second by the fake clock, so the pace is known
+    run_all(lane)
     lane.add(make_job(*range(4)))
-    step = lane.plan(0.0, lane.pace.run_s(2, 1) * 1.001)
+    step = lane.plan(lane.clock(), lane.pace.run_s(2, 1) * 1.001)
     assert step is not None
     step.run()
     assert model.batches[-1] == [0, 1]

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from engine.batching.settings import BatchingSettings
 from engine.device import Device
 from engine.errors import Kind, RequestError
 from engine.manifest import ClassifyFacts, TensorModelFacts
@@ -29,7 +30,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
 
     def start(model: Any, facts: Any = None, *, max_batch: int = 4, max_queue: int = 32, **tables: Any) -> Any:
         folder = write_folder(tmp_path / "tiny", model, facts, **tables)
-        settings = ModelSettings("tiny", str(folder.path), max_batch=max_batch, max_queue=max_queue)
+        settings = ModelSettings("tiny", str(folder.path), max_queue=max_queue, batching=BatchingSettings(max_batch))
         loaded = load_tensor_model(folder, settings, threads=1)
         device = Device("cpu", [loaded.lane], asyncio.get_running_loop())
         device.start()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.batching.settings import BatchingSettings
 from engine.model_folder import ModelFolder
 from engine.settings import EngineSettings, ModelSettings
 from engine.worker import EngineWorker
@@ -97,7 +98,8 @@ def tensor(array: np.ndarray[Any, Any], datatype: str = "FP32", name: str = "x")
 @contextlib.asynccontextmanager
 async def serve(directory: Path, *folders: ModelFolder, **settings: Any) -> AsyncIterator[Box]:
     """Serve model folders by their manifests' names. settings: of every model."""
-    models = tuple(ModelSettings(each.manifest.name, str(each.path), **settings) for each in folders)
+    batching = BatchingSettings(settings.pop("max_batch", None))
+    models = tuple(ModelSettings(each.manifest.name, str(each.path), batching=batching, **settings) for each in folders)
     path = str(directory / "e.sock")
     worker = EngineWorker(EngineSettings(path, models, threads=1))
     await worker.start(lambda what: None)

@@ -13,6 +13,7 @@ import aiohttp
 import numpy as np
 import pytest
 
+from engine.batching.settings import BatchingSettings
 from engine.device import Device
 from engine.embedder import load_embedder
 from engine.encoder import Encoder
@@ -180,7 +181,7 @@ async def test_O04_overload_is_503_at_once_with_a_time_and_nobody_else_is_harmed
     folder: ModelFolder, tmp_path: Path
 ) -> None:
     """4 requests that may run and 10 that may wait are held by the device, which does not run yet."""
-    async with serve(folder, tmp_path / "e.sock", started=False, max_queue=10, max_batch=4) as engine:
+    async with serve(folder, tmp_path / "e.sock", started=False, max_queue=10, batching=BatchingSettings(4)) as engine:
         answers = asyncio.as_completed([engine.post({"model": "embed", "input": "a"}) for _ in range(50)], timeout=60)
         for _ in range(36):
             status, answer, headers = await next(answers)
@@ -191,7 +192,7 @@ async def test_O04_overload_is_503_at_once_with_a_time_and_nobody_else_is_harmed
 
 
 async def test_O02_clients_that_leave_free_their_places(folder: ModelFolder, tmp_path: Path) -> None:
-    async with serve(folder, tmp_path / "e.sock", started=False, max_queue=1, max_batch=1) as engine:
+    async with serve(folder, tmp_path / "e.sock", started=False, max_queue=1, batching=BatchingSettings(1)) as engine:
         requests = [asyncio.create_task(engine.embed("a")) for _ in range(3)]
         refused, held = await asyncio.wait(requests, return_when=asyncio.FIRST_COMPLETED)
         assert [task.result()[0] for task in refused] == [503]  # so the other two hold both places
