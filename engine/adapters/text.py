@@ -16,11 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from engine.errors import Kind, RequestError, invalid
+from engine.adapters.whole_text import WholeText, too_long
+from engine.errors import invalid
 from engine.model_folder import ModelError, ModelFolder
-
-# WordPiece takes at most 100 characters of a word as pieces; what has more than that per token is nearly all blank.
-_CHARACTERS_PER_TOKEN = 100
 
 Text = str | Sequence[int]
 
@@ -30,25 +28,19 @@ class TextAdapter:
 
     def __init__(self, tokenizer: Tokenizer, *, max_tokens: int, pad_id: int = 0) -> None:
         """max_tokens: special tokens included. Raises ValueError when the tokenizer has no start and end token."""
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        tokenizer.encode_special_tokens = True
+        self._whole = WholeText(tokenizer, max_tokens=max_tokens)
         frame = tokenizer.encode("").ids
         if len(frame) != 2:
             raise ValueError(f"the tokenizer must put one token before a text and one behind, not {len(frame)} in all")
         self.start_id, self.end_id = frame
         self.vocab_size = tokenizer.get_vocab_size(with_added_tokens=True)
         self.max_tokens = max_tokens
-        self.max_characters = max_tokens * _CHARACTERS_PER_TOKEN
-        self._tokenizer = tokenizer
+        self.max_characters = self._whole.max_characters
         self._pad_id = pad_id
 
     def encode(self, text: Text, place: str = "input") -> list[int]:
         """The ids of one text, start and end included. Raises RequestError, 400 or 422, that names ``place``."""
-        ids = self._encode_text(text, place) if isinstance(text, str) else self._frame_ids(text, place)
-        if len(ids) > self.max_tokens:
-            raise self._too_many(len(ids), place)
-        return ids
+        return self._whole.encode(text, place) if isinstance(text, str) else self._frame_ids(text, place)
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """token_ids int32[rows, longest] padded on the right, and lengths int32[rows]."""
@@ -58,25 +50,11 @@ class TextAdapter:
             padded[: len(row)] = row
         return token_ids, lengths
 
-    def _encode_text(self, text: str, place: str) -> list[int]:
-        if not text:
-            raise invalid(f"{place} is an empty string; leave it out or send some text", param="input")
-        if len(text) > self.max_characters:
-            raise _too_long(
-                f"{place} has {len(text)} characters; a text for this model may have at most {self.max_characters}"
-                f" characters and {self.max_tokens} tokens"
-            )
-        try:
-            # Of the encode methods this one lets other threads run meanwhile, and it is the fastest (1 MB: 0.4 s).
-            return list(self._tokenizer.encode_batch_fast([text])[0].ids)
-        except TypeError:  # the only str that the tokenizer does not take
-            raise invalid(f"{place} contains a lone surrogate, which is not text", param="input") from None
-
     def _frame_ids(self, ids: Sequence[int], place: str) -> list[int]:
         if not ids:
             raise invalid(f"{place} is an empty array of tokens; leave it out or send some", param="input")
         if len(ids) > self.max_tokens:
-            raise self._too_many(len(ids), place)
+            raise too_long(len(ids), self.max_tokens, place)
         if (outside := next((id for id in ids if not 0 <= id < self.vocab_size), None)) is not None:
             raise invalid(
                 f"{place} has the token {outside}, outside this model's vocabulary of {self.vocab_size}; send text, or"
@@ -84,10 +62,10 @@ class TextAdapter:
                 param="input",
             )
         framed = len(ids) >= 2 and ids[0] == self.start_id and ids[-1] == self.end_id
-        return list(ids) if framed else [self.start_id, *ids, self.end_id]
-
-    def _too_many(self, num_tokens: int, place: str) -> RequestError:
-        return _too_long(f"{place} has {num_tokens} tokens, of which at most {self.max_tokens} fit this model")
+        whole = list(ids) if framed else [self.start_id, *ids, self.end_id]
+        if len(whole) > self.max_tokens:
+            raise too_long(len(whole), self.max_tokens, place)
+        return whole
 
 
 def load_text_adapter(folder: ModelFolder) -> TextAdapter:
@@ -99,7 +77,3 @@ def load_text_adapter(folder: ModelFolder) -> TextAdapter:
         return TextAdapter(tokenizer, max_tokens=facts.max_tokens, pad_id=facts.pad_id)
     except Exception as error:  # the package raises bare Exception for a malformed file
         raise ModelError(f"{path}: cannot be used as a tokenizer ({error}); import the model again") from error
-
-
-def _too_long(message: str) -> RequestError:
-    return RequestError(Kind.CONTEXT_LENGTH, f"{message}; split the text", param="input")
