@@ -92,6 +92,7 @@ class Manifest(Table):
     license: str | None = None
     created: str
     source: Source
+    changes: tuple[str, ...] = ()  # what the importer changed about the model, or could not
     chat: ChatFacts | None = None
     embedding: EmbeddingFacts | None = None
     tensors: TensorModelFacts | None = None
