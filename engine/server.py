@@ -19,6 +19,7 @@ from aiohttp import web
 from engine.errors import Kind, RequestError
 from engine.serving import Serving
 from engine.wire import (
+    classify,
     health,
     metrics,
     oip,
@@ -36,6 +37,7 @@ ENDPOINTS: tuple[ModuleType, ...] = (
     openai_completions,
     openai_embeddings,
     openai_models,
+    classify,
     oip,
     oip_repository,
     tokens,

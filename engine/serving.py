@@ -18,6 +18,7 @@ from engine.entry import Entry
 from engine.errors import Kind, RequestError, invalid
 from engine.fleet import Fleet
 from engine.model import Model, ModelKind
+from engine.pool import Pool
 from engine.repository import Repository
 from engine.settings import Control
 
@@ -47,6 +48,7 @@ class Serving:
         self.repository = repository or Repository(fleet)
         self.control = control
         self.device = device
+        self.pool = Pool()
         self.hang_s = hang_s
         self.max_body_bytes = max_body_bytes
         self.draining = False

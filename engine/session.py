@@ -40,10 +40,16 @@ def installed_providers() -> list[str]:
 
 
 def open_session(
-    graph: Path, *, threads: int, spin_us: int = SPIN_US, placement: Placement = CPU_ALONE
+    graph: Path,
+    *,
+    threads: int,
+    spin_us: int = SPIN_US,
+    placement: Placement = CPU_ALONE,
+    instead: bytes | None = None,
 ) -> InferenceSession:
     """Load a graph on the first of the placement's providers that is installed and starts.
 
+    instead: the graph that is run in place of what the file holds, over the weights that lie beside the file.
     `threads` work inside one run on the CPU (0: one per core); one that has nothing to do stays awake for `spin_us`
     before it sleeps. Raises ModelError when no provider is there or the graph cannot be loaded.
     """
@@ -55,21 +61,23 @@ def open_session(
         _log.warning("%s: %s is not installed; falling back to %s", graph.parent, placement.provider, there[0])
     for provider, following in pairwise(there):
         try:
-            return _open(graph, placement.provider_list(provider, graph.parent), threads, spin_us)
+            return _open(graph, placement.provider_list(provider, graph.parent), threads, spin_us, instead)
         except ModelError as error:
             _log.warning("%s; falling back to %s", error, following)
-    return _open(graph, placement.provider_list(there[-1], graph.parent), threads, spin_us)
+    return _open(graph, placement.provider_list(there[-1], graph.parent), threads, spin_us, instead)
 
 
-def _open(graph: Path, providers: ProviderList, threads: int, spin_us: int) -> InferenceSession:
+def _open(graph: Path, providers: ProviderList, threads: int, spin_us: int, instead: bytes | None) -> InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin_us else "0")
     options.add_session_config_entry("session.intra_op.spin_duration_us", str(spin_us))
+    if instead is not None:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(graph.parent))
     try:
-        session = InferenceSession(str(graph), options, providers=providers, enable_fallback=0)
+        session = InferenceSession(instead or str(graph), options, providers=providers, enable_fallback=0)
     except Exception as error:  # the module's exceptions share no class but Exception
         raise ModelError(f"{graph}: ONNX Runtime cannot load it ({error}); import the model again") from error
     wanted, active = providers[0][0], session.get_providers()

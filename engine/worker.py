@@ -97,6 +97,7 @@ class EngineWorker:
         await server.stop_accepting()
         nothing_cut = await serving.drain(deadline_s)
         await server.close()
+        serving.pool.close()
         if await serving.device.stop(_STOP_DEVICE_S):
             await serving.fleet.close()
         self._serving = self._server = None

@@ -27,6 +27,10 @@ class ImageAdapter:
         self.facts = facts
         self._plain = plain
 
+    def is_quick(self, raw: bytes | str) -> bool:
+        """Never: a few bytes may be many pixels."""
+        return False
+
     def prepare(self, raw: bytes | str, place: str) -> dict[str, NDArray[Any]]:
         """One row of the image input, uint8[1, height, width, channels], of a file's bytes or of its base64."""
         return {self.facts.feed: self.decode(raw, place)[np.newaxis], self.facts.input: self._plain}

@@ -13,6 +13,8 @@ from engine.adapters.whole_text import WholeText
 from engine.errors import invalid
 from engine.tensor_facts import TextFacts
 
+_QUICK_CHARACTERS = 2048  # about 1 ms
+
 
 class TokenAdapter:
     """For one model. ``prepare`` may run on any number of threads."""
@@ -23,6 +25,10 @@ class TokenAdapter:
         self._text = text
         self._dtypes = dtypes
         self._buckets = facts.buckets or (facts.max_tokens,)
+
+    def is_quick(self, raw: bytes | str) -> bool:
+        """A short text is."""
+        return len(raw) <= _QUICK_CHARACTERS
 
     def prepare(self, raw: bytes | str, place: str) -> dict[str, NDArray[Any]]:
         """One row of each of the text's inputs, [1, tokens]. Bytes are read as UTF-8."""

@@ -9,12 +9,13 @@ import logging
 import os
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine import session
+from engine.adapters.loading import load_adapters
 from engine.manifest import ClassifyFacts
 from engine.model_folder import GRAPH, MANIFEST, ModelError, ModelFolder
 from engine.settings import ModelSettings
@@ -24,9 +25,6 @@ from engine.tensors.forms import TRIED_LENGTHS, Form, batch_sizes, form_of, form
 from engine.tensors.graph_facts import check_graph
 from engine.tensors.model import TensorModel
 from engine.tensors.runnable import Feeds, GraphRunnable
-
-if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
 
 _MOST_LABELS_BYTES = 16 << 20
 _log = logging.getLogger(__name__)
@@ -38,19 +36,26 @@ def load_tensor_model(folder: ModelFolder, settings: ModelSettings, *, threads: 
     facts, manifest = folder.tensors, folder.manifest
     num_instances = manifest.instances if facts.batched else 1
     each = max(1, (threads or len(os.sched_getaffinity(0))) // num_instances)
-    sessions = [_open(folder, settings, each) for _ in range(num_instances)]
-    check_graph("input", facts.inputs, sessions[0].get_inputs(), all_needed=True)
+    fused, extra = _fuse(folder)
+    sessions = [
+        session.open_session(folder.file(GRAPH), threads=each, placement=settings.placement, instead=fused)
+        for _ in range(num_instances)
+    ]
+    inputs = [tensor for tensor in sessions[0].get_inputs() if tensor.name not in extra]
+    check_graph("input", facts.inputs, inputs, all_needed=True)
     check_graph("output", facts.outputs, sessions[0].get_outputs(), all_needed=False)
     runnable = GraphRunnable(sessions, batched=facts.batched)
     model = TensorModel(
         folder,
         settings,
         runnable,
+        plain_feeds=extra,
+        adapters=load_adapters(folder),
         labels=read_labels(folder, manifest.classify),
         created=int(datetime.fromisoformat(manifest.created).timestamp()),
     )
     try:
-        _warm(runnable, folder, model.max_batch)
+        _warm(runnable, folder, model.max_batch, extra)
     except BaseException:
         model.close()
         raise
@@ -101,20 +106,43 @@ def zeros(facts: TensorModelFacts, form: Form, rows: int) -> Feeds:
     }
 
 
-def _open(folder: ModelFolder, settings: ModelSettings, threads: int) -> InferenceSession:
-    return session.open_session(folder.file(GRAPH), threads=threads, placement=settings.placement)
+def _fuse(folder: ModelFolder) -> tuple[bytes | None, Feeds]:
+    """The graph with what the manifest's adapter and classify ask for inside, or None when they ask for nothing; and
+    what a request that brings tensors feeds to it beside them. Raises ModelError."""
+    manifest, graph = folder.manifest, folder.file(GRAPH)
+    if manifest.classify is None and (manifest.adapter is None or manifest.adapter.image is None):
+        return None, {}
+    import onnx  # 0.2 s, which the other models need not wait for
+
+    from engine.fusion import empty_feeds, fuse
+
+    try:
+        fused = fuse(onnx.load(str(graph), load_external_data=False), manifest)
+    except Exception as error:  # ValueError, or what protobuf raises, which shares no class but Exception
+        raise ModelError(f"{graph}: {error}; correct adapter and classify in {MANIFEST}") from error
+    return fused.SerializeToString(), empty_feeds(manifest)
 
 
-def _warm(runnable: GraphRunnable, folder: ModelFolder, max_batch: int) -> None:
+def _warm(runnable: GraphRunnable, folder: ModelFolder, max_batch: int, extra: Feeds) -> None:
     facts = folder.tensors
-    example = dict(facts.example) or find_example(runnable, facts, {})
+    example = dict(facts.example) or find_example(runnable, facts, extra)
     if example is None:
         _log.warning("%s: its free axes take no length that was tried; the first requests warm it up", folder.path)
         return
     for form in forms(folder.manifest, example):
         for rows in batch_sizes(max_batch):
             try:
-                runnable.run([zeros(facts, form, 1)] * rows)
+                runnable.run([_row(folder, form, extra)] * rows)
             except Exception as error:
                 what = f"the graph cannot run {rows} rows of {form} ({error})"
                 raise ModelError(f"{what}; correct {MANIFEST} or import the model again") from error
+
+
+def _row(folder: ModelFolder, form: Form, extra: Feeds) -> Feeds:
+    """One row as most requests will bring it: an image where there is an adapter for one."""
+    facts, adapter = folder.tensors, folder.manifest.adapter
+    row = {**zeros(facts, form, 1), **extra}
+    if adapter is not None and (image := adapter.image) is not None:
+        row[image.feed] = np.zeros((1, *extra[image.feed].shape[1:]), np.uint8)
+        row[image.input] = row[image.input][:0]
+    return row

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from engine.tensors.items import cut, num_rows
 from engine.tensors.runnable import GraphRunnable
 
 if TYPE_CHECKING:
-    from engine.adapters.base import Adapter
+    from engine.adapters.adapter import Adapter
 
 _SHORTEST_S = 1.0
 
@@ -156,7 +156,7 @@ class TensorModel:
 def _batching(folder: ModelFolder, settings: ModelSettings) -> BatchingSettings:
     """What the configuration says, else the folder."""
     facts = folder.manifest.batching
-    window_s = facts.window_s if facts.window_s is not None else "auto" if facts.window == "auto" else None
+    window_s: float | Literal["auto"] | None = "auto" if facts.window == "auto" else facts.window_s
     said = BatchingSettings(facts.max_batch, window_s, facts.policy, facts.cost)
     batching = settings.batching.over(said)
     return batching if folder.tensors.batched else replace(batching, max_batch=1)
