@@ -115,12 +115,10 @@ class Embedder:
         """It keeps no keys and values."""
 
     def statistics(self) -> dict[str, float]:
-        """Texts and tokens embedded, runs, rows that wait, tokens per second while the device is at it."""
+        """Texts and tokens embedded, tokens per second while the device is at it, and the lane's numbers."""
         return {
             "embedded_texts_total": self.num_texts,
             "embedded_tokens_total": self.num_tokens,
-            "embedding_runs_total": self.lane.num_runs,
-            "embedding_rows_waiting": self.lane.batcher.num_rows,
             "embedding_tokens_inside": self.backlog.num_tokens,
             "embedding_tokens_per_second": 1 / self.lane.pace.seconds_per_unit,
             **self.lane.statistics(),

@@ -39,10 +39,9 @@ class EmbeddingRun:
         expected = (len(payloads), self.encoder.dimensions)
         if np.shape(vectors) != expected:
             raise WrongResult(f"the run gave a result of shape {np.shape(vectors)}, not {expected}")
-        finite = np.isfinite(vectors).all(axis=1)
-        if finite.all():
+        if np.isfinite(vectors).all():
             return list(vectors)
-        return [vector if good else _not_finite() for vector, good in zip(vectors, finite, strict=True)]
+        return [vector if np.isfinite(vector).all() else _not_finite() for vector in vectors]
 
 
 def _not_finite() -> RequestError:

@@ -118,7 +118,7 @@ class Model(Table):
             policy=batching.policy,
             cost=batching.cost,
             levels=(batching.levels.high.settings, batching.levels.normal.settings, batching.levels.low.settings),
-            slo_p99_s=self.slo and self.slo.p99,
+            slo_p99_s=None if self.slo is None else self.slo.p99,
             log=batching.log,
         )
 

@@ -54,8 +54,8 @@ class Batcher(Generic[J]):
     """The waiting items of one model. One item always fits a run."""
 
     def __init__(self, pace: Pace, *, max_batch: int, policy: Policy | None = None, slo_s: float = math.inf) -> None:
-        """pace: what runs take. max_batch: rows per run. policy: None: runs as soon as it can. slo_s: nobody is held
-        longer than lets the run end within so many seconds of the job's arrival."""
+        """pace: what runs take. max_batch: rows per run. policy: None: runs as soon as it can. slo_s: waiting for
+        company may take half of what the run leaves of so many seconds."""
         self.max_batch = max_batch
         self.slo_s = slo_s
         self.may_wait = True  # set it to False while waiting breaks the SLO
@@ -168,7 +168,7 @@ class Batcher(Generic[J]):
                 full=rows >= self.max_batch or not self._pays(rows, longest, 1, longest),
                 limit=self.max_batch,
                 since=max(since, self._free_at),
-                start_by=min(due_at, since + self.slo_s) - run_s,
+                start_by=min(due_at - run_s, since + max(0.0, self.slo_s - run_s) / 2),
                 may_wait=self.may_wait,
             )
             self._formed = _Formed(entries, run_s, due_at, self._waiting.due_at(), forming)

@@ -41,28 +41,33 @@ class BatchStep:
     ) -> None:
         """late: jobs that are told so, whatever comes of the run. The others: what is to be said of it."""
         self._lane = lane
-        self._entries = entries
+        self.entries = entries
         self._late = late
         self._closing = closing
         self._pending_rows = pending_rows
         self._held_s = held_s
         self._formed_at = formed_at
 
+    @property
+    def is_retry(self) -> bool:
+        """Whether these are halves of a batch whose run failed."""
+        return self._closing.trigger == "halves"
+
     def run(self) -> list[Delivery]:
         """Run the batch; the jobs that it completed, and those that it cannot answer."""
-        ran = self._run() if self._entries else []
+        ran = self._run() if self.entries else []
         return [*self._refuse_late(), *ran]
 
     def fail(self, error: BaseException) -> list[Delivery]:
         """The run raised: run the halves next; a single item is at fault and ends its job."""
-        if self._lane.batcher.split(self._entries):
+        if self._lane.batcher.split(self.entries):
             return self._refuse_late()
         reason = f"the model failed on it ({type(error).__name__}); the engine's log says more"
-        ended = self._end(self._entries[0], RequestError(Kind.FAILED, reason))
+        ended = self._end(self.entries[0], RequestError(Kind.FAILED, reason))
         return [*self._refuse_late(), *ended]
 
     def _run(self) -> list[Delivery]:
-        lane, entries = self._lane, self._entries
+        lane, entries = self._lane, self.entries
         rows = sum(entry.item.rows for entry in entries)
         self._note_start(rows)
         began_at = lane.clock()
@@ -93,10 +98,10 @@ class BatchStep:
 
     def _note_start(self, rows: int) -> None:
         lane = self._lane
-        first_at = min(entry.job.arrived_at for entry in self._entries)
+        first_at = min(entry.job.arrived_at for entry in self.entries)
         lane.tally.held_s += self._held_s
-        lane.tally.queue_s += sum(self._formed_at - entry.job.arrived_at for entry in self._entries)
-        for entry in self._entries:
+        lane.tally.queue_s += sum(self._formed_at - entry.job.arrived_at for entry in self.entries)
+        for entry in self.entries:
             entry.job.held_s += self._held_s
         run = Run(
             rows=rows,
@@ -104,7 +109,7 @@ class BatchStep:
             max_batch=lane.max_batch,
             held_s=self._held_s,
             idle_s=first_at - lane.free_at,
-            full_run_s=lane.pace.run_s(lane.max_batch, self._entries[0].item.size),
+            full_run_s=lane.pace.run_s(lane.max_batch, self.entries[0].item.size),
         )
         for kind in lane.misfit.observe(run):
             lane.journal.misfit(kind)
@@ -118,7 +123,7 @@ class BatchStep:
             lane.journal.slo(lane.slo.shut, lane.slo.p99_s)
 
     def _note_end(self, rows: int, began_at: float, ended_at: float, num_answered: int) -> None:
-        lane, entries = self._lane, self._entries
+        lane, entries = self._lane, self.entries
         now = lane.clock()
         lane.pace.observe(rows, max(entry.item.size for entry in entries), max(now - self._formed_at, 1e-6))
         lane.batcher.ran(now, num_answered)
@@ -155,7 +160,7 @@ class BatchStep:
         return [(job, error)]
 
     def _end_all(self, reason: str) -> list[Delivery]:
-        jobs = {entry.job: None for entry in self._entries}
+        jobs = {entry.job: None for entry in self.entries}
         for job in jobs:
             self._lane.drop(job)
             self._fail(job)

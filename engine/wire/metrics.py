@@ -14,10 +14,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from engine.batching.lane import BatchLane
 from engine.serving import Serving
 
 #: What the page says of statistics whose names do not say it.
-_MEANINGS = {
+OF_CHAT = {
     "kv_budget_bytes": "What keys and values of a model's texts may take of the memory",
     "kv_bytes": "What the keys and values of its texts take of the memory",
     "kv_waste_ratio": "Part of the budget that is taken, but not by texts worked on: kept for others, or left over",
@@ -33,6 +34,20 @@ _MEANINGS = {
     "late_total": "Requests that missed their deadline, or could not meet it",
     "bad_rows_total": "Answers that ended since the model gave no finite probabilities",
 }
+OF_BATCHES = {
+    "batch_requests_total": "Requests answered by runs that they share",
+    "batch_failed_total": "Requests that ended with an error of their run, or of their waiting",
+    "batch_overdue_total": "Those of them that waited beyond their deadline, or the timeout of their level",
+    "batch_rows_total": "Rows that were run",
+    "batch_queue_seconds_total": "Of items, from the arrival of their request to their run",
+    "batch_run_seconds_total": "Inside runs",
+    "batch_held_seconds_total": "That the device was free, and what waited was kept for company",
+    "batch_misfit_small_windows": "1: windows close with one or two rows; docs/batching.md says what to do",
+    "batch_misfit_spikes": "1: gaps alternate with spikes; docs/batching.md says what to do",
+    "slo_broken_by_waiting_total": "Requests that missed the slo and would not have without waiting for company",
+    "slo_window_shut": "1: for that the window is zero at present",
+}
+_MEANINGS = {**OF_CHAT, **OF_BATCHES}
 
 
 class ServingCollector(Collector):
@@ -54,11 +69,25 @@ class ServingCollector(Collector):
             for model_name, value in values.items():
                 family.add_metric([model_name], value)
             yield family
+        yield from self._batches()
         device = self._serving.device
         yield CounterMetricFamily("headrace_engine_steps_total", "Runs of the device", value=device.num_steps)
         run_s, host_s = device.occupancy.run_s, device.occupancy.host_s
         yield CounterMetricFamily("headrace_engine_device_run_seconds_total", "Inside runs", value=run_s)
         yield CounterMetricFamily("headrace_engine_device_host_seconds_total", "Outside, work waiting", value=host_s)
+
+    def _batches(self) -> Iterator[Metric]:
+        """How many runs had how many rows, and what they took."""
+        labels = ["model", "rows"]
+        counts = CounterMetricFamily("headrace_engine_batches_total", "Runs, by their rows at most", labels=labels)
+        seconds = CounterMetricFamily("headrace_engine_batch_seconds_total", "Inside these runs", labels=labels)
+        for name, model in self._serving.fleet.loaded.items():
+            if isinstance(model.lane, BatchLane):
+                for rows, runs in sorted(model.lane.tally.by_rows.copy().items()):
+                    counts.add_metric([name, str(rows)], runs.count)
+                    seconds.add_metric([name, str(rows)], runs.seconds)
+        yield counts
+        yield seconds
 
 
 def routes(serving: Serving) -> list[web.RouteDef]:

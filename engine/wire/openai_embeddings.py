@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 
 from aiohttp import web
@@ -12,6 +13,7 @@ from engine.serving import Serving
 from engine.wire import embeddings
 from engine.wire.body import read_object
 from engine.wire.openai_answer import MEDIA_TYPE
+from engine.wire.standing import read_standing
 
 _RENDERED_IN_PLACE_TEXTS = 32  # about 1 ms of the event loop; more vectors are written in a thread
 
@@ -20,10 +22,13 @@ def routes(serving: Serving) -> list[web.RouteDef]:
     """This module's part of the server."""
 
     async def create(request: web.Request) -> web.Response:
+        standing = read_standing(request.headers, time.monotonic())
         body = await read_object(request, serving)
         async with serving.use(body.get("model"), Embedder) as model:
             asked = embeddings.parse(body, model.dimensions)
-            answer = await serving.watched(model.embed(serving.device, asked.texts))
+            answer = await serving.watched(
+                model.embed(serving.device, asked.texts, level=standing.priority, deadline_at=standing.deadline_at)
+            )
         render = partial(embeddings.render, model.name, answer.vectors, answer.num_tokens, as_base64=asked.base64)
         content = render() if len(asked.texts) <= _RENDERED_IN_PLACE_TEXTS else await asyncio.to_thread(render)
         headers = {"headrace-ignored": ", ".join(asked.ignored)} if asked.ignored else {}

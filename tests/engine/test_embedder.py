@@ -67,7 +67,7 @@ async def test_M05_many_at_once_equal_each_alone(embedder: Embedder, device: Dev
     device.start()
     rows = [[7 + index % 7] * (1 + index % 20) for index in range(60)]
     answers = await asyncio.gather(*(embedder.embed(device, [row]) for row in rows))
-    assert embedder.statistics()["embedding_runs_total"] < 60
+    assert embedder.lane.num_runs < 60
     for row, answer in zip(rows, answers, strict=True):
         alone = embed_by_numpy(SHAPE, make_weights(), [2, *row, 3])
         assert float(answer.vectors[0] @ alone) >= 0.9999
@@ -116,7 +116,7 @@ async def test_O02_a_client_that_leaves_takes_its_job_along(embedder: Embedder, 
     assert embedder.backlog.num_tokens == 3
     device.start()
     np.testing.assert_allclose((await stays).vectors[0], embed_by_numpy(SHAPE, make_weights(), [2, 7, 3]), atol=1e-5)
-    assert embedder.statistics()["embedding_rows_waiting"] == 0
+    assert embedder.statistics()["batch_rows_waiting"] == 0
 
 
 async def test_O02_leaving_at_any_moment_never_stops_the_others(embedder: Embedder, device: Device) -> None:

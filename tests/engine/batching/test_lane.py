@@ -8,9 +8,12 @@ import pytest
 
 from engine.batching.item import Item
 from engine.batching.lane import BatchJob, BatchLane
-from engine.batching.settings import BatchingSettings
+from engine.batching.settings import BatchingSettings, LevelSettings
+from engine.batching.waiting import LOW
+from engine.batching.window import Closing, Forming, Traffic
 from engine.errors import Kind, RequestError
 from engine.job import Delivery
+from engine.wire.metrics import OF_BATCHES
 
 BAD = 13  # the payload that makes the model raise
 
@@ -43,6 +46,9 @@ class Clock:
     def __call__(self) -> float:
         self.now += 0.001
         return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
 
 
 @pytest.fixture
@@ -193,3 +199,101 @@ def test_the_allowance_bounds_a_batch(lane: BatchLane, model: FakeModel) -> None
     assert step is not None
     step.run()
     assert model.batches[-1] == [0, 1]
+
+
+@pytest.fixture
+def held(model: FakeModel, clock: Clock) -> BatchLane:
+    """A lane whose plain rule waits for three at 200 requests per second."""
+    lane = BatchLane("m", model, BatchingSettings(max_batch=8, policy="rate", log="every"), clock=clock)
+    for turn in range(40):
+        lane.add(make_job(1, at=turn * 0.005))
+        clock.now = turn * 0.005
+        run_all(lane)
+    return lane
+
+
+def test_a_held_batch_runs_when_its_window_closes_and_says_so(
+    held: BatchLane, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_all_later(held, clock)
+    caplog.set_level("INFO")
+    job = make_job(7, at=1.0)
+    clock.now = 1.0
+    held.add(job)
+    assert not held.ready(1.0)
+    at = held.wake_at()
+    assert at == pytest.approx(1.015, abs=1e-3)
+    assert held.ready(at)
+    step = held.plan(at, math.inf)
+    assert step is not None
+    clock.now = at
+    assert step.run() == [(job, [7])]
+    assert job.held_s == pytest.approx(at - 1.0)
+    assert "pending_requests=1 actual_batch_size=1 trigger=window trigger_threshold=15000 waited_us=1" in caplog.text
+
+
+def run_all_later(lane: BatchLane, clock: Clock) -> None:
+    """Let windows pass until nothing waits."""
+    while (at := lane.wake_at()) is not None:
+        clock.now = max(clock.now, at)
+        run_all(lane)
+
+
+def test_a_level_has_a_timeout_of_its_own(model: FakeModel, clock: Clock) -> None:
+    levels = LevelSettings(), LevelSettings(), LevelSettings(timeout_s=0.5)
+    lane = BatchLane("m", model, BatchingSettings(levels=levels), clock=clock)
+    low, normal = make_job(1, level=LOW), make_job(2)
+    lane.add(low)
+    lane.add(normal)
+    clock.now = 0.6
+    answers = dict(run_all(lane))
+    assert answers[normal] == [2]
+    assert answers[low].kind is Kind.OVERLOADED
+    assert "0.5 s, the timeout of its level; try again in 1 s" in answers[low].message
+    assert lane.statistics()["batch_overdue_total"] == 1
+
+
+def test_every_number_is_explained_on_the_metrics_page(model: FakeModel) -> None:
+    lane = BatchLane("m", model, BatchingSettings(slo_p99_s=1.0))
+    assert lane.statistics().keys() - OF_BATCHES.keys() == {"batch_rows_waiting"}  # its name says it
+    assert OF_BATCHES.keys() <= lane.statistics().keys()
+
+
+def test_the_numbers_of_a_lane(lane: BatchLane, model: FakeModel) -> None:
+    for job in (make_job(1, 2), make_job(3), make_job(BAD)):
+        lane.add(job)
+    run_all(lane)
+    numbers = lane.statistics()
+    assert (numbers["batch_requests_total"], numbers["batch_failed_total"]) == (2, 1)
+    assert numbers["batch_rows_total"] == sum(map(len, model.batches))
+    assert numbers["batch_run_seconds_total"] == pytest.approx(0.001 * len(model.batches))
+    assert sum(runs.count for runs in lane.tally.by_rows.values()) == len(model.batches)
+
+
+class Reckless:
+    """A policy that waits for 15 ms whatever the SLO leaves."""
+
+    def close(self, forming: Forming, traffic: Traffic) -> Closing:
+        return Closing(forming.since + (0.015 if forming.may_wait else 0.0), "window", 15000)
+
+
+def test_an_slo_that_waiting_breaks_shuts_the_window(
+    model: FakeModel, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    lane = BatchLane("m", model, BatchingSettings(max_batch=8, slo_p99_s=0.02), clock=clock)
+    lane.batcher.policy = Reckless()
+    model.distort = lambda results: clock.pass_by(0.012) or results
+
+    def serve() -> float:
+        job = make_job(1, at=clock.now)
+        lane.add(job)
+        run_all(lane)
+        run_all_later(lane, clock)
+        return job.held_s
+
+    held_s = [serve() for _ in range(10)]
+    assert held_s[0] == pytest.approx(0.015, abs=0.002)
+    assert held_s[-1] == 0
+    assert caplog.text.count("waiting for company breaks its slo (p99 20 ms): the window is zero") == 1
+    numbers = lane.statistics()
+    assert (numbers["slo_broken_by_waiting_total"], numbers["slo_window_shut"]) == (3, 1)

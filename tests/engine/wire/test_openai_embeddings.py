@@ -13,7 +13,7 @@ import aiohttp
 import numpy as np
 import pytest
 
-from engine.batching.settings import BatchingSettings
+from engine.batching.settings import BatchingSettings, LevelSettings
 from engine.device import Device
 from engine.embedder import load_embedder
 from engine.encoder import Encoder
@@ -33,11 +33,11 @@ class Engine:
     device: Device
     client: aiohttp.ClientSession
 
-    async def post(self, body: Any) -> tuple[int, Any, aiohttp.typedefs.LooseHeaders]:
+    async def post(self, body: Any, **headers: str) -> tuple[int, Any, aiohttp.typedefs.LooseHeaders]:
         """Status, JSON and headers of one request; bytes are sent as they are."""
         content = {"data": body} if isinstance(body, bytes) else {"json": body}
         async with self.client.post(
-            "/v1/embeddings", headers={"Content-Type": "application/json"}, **content
+            "/v1/embeddings", headers={"Content-Type": "application/json", **headers}, **content
         ) as answer:
             return answer.status, await answer.json(), answer.headers
 
@@ -221,3 +221,43 @@ async def test_O05_a_request_inside_a_run_that_hangs_is_told(
     assert status == 503
     assert answer["error"]["code"] == "engine_unavailable"
     assert int(headers["Retry-After"]) >= 1
+
+
+async def test_a_request_whose_deadline_passes_does_not_run(folder: ModelFolder, tmp_path: Path) -> None:
+    async with serve(folder, tmp_path / "e.sock", started=False) as engine:
+        body = {"model": "embed", "input": "a"}
+        late = asyncio.create_task(engine.post(body, **{"headrace-deadline": "0.001ms"}))
+        urgent = asyncio.create_task(engine.post(body, **{"headrace-priority": "high"}))
+        await asyncio.wait([late, urgent], timeout=0.2)
+        engine.device.start()
+        status, answer, _ = await late
+        assert (status, answer["error"]["code"]) == (408, "deadline_exceeded")
+        assert (await urgent)[0] == 200
+        status, answer, _ = await engine.post(body, **{"headrace-priority": "urgent"})
+        assert (status, answer["error"]["param"]) == (400, "headrace-priority")
+
+
+async def test_O04_a_level_has_places_of_its_own(folder: ModelFolder, tmp_path: Path) -> None:
+    levels = LevelSettings(), LevelSettings(), LevelSettings(queue=1)
+    batching = BatchingSettings(1, levels=levels)
+    async with serve(folder, tmp_path / "e.sock", started=False, batching=batching) as engine:
+        body = {"model": "embed", "input": "a"}
+        low = [asyncio.create_task(engine.post(body, **{"headrace-priority": "low"})) for _ in range(3)]
+        (refused,), _ = await asyncio.wait(low, return_when=asyncio.FIRST_COMPLETED)
+        status, answer, headers = refused.result()
+        assert (status, answer["error"]["code"], headers["Retry-After"]) == (503, "queue_full", "1")
+        assert "no place for requests of low priority (1 running, 1 waiting); try again in 1 s" in str(answer)
+        normal = asyncio.create_task(engine.post(body))
+        engine.device.start()
+        assert (await normal)[0] == 200
+        assert sorted([(await task)[0] for task in low]) == [200, 200, 503]
+
+
+async def test_the_metrics_count_runs_by_their_rows(engine: Engine) -> None:
+    await engine.embed(["a", "b", "hello"])
+    async with engine.client.get("/metrics") as answer:
+        page = await answer.text()
+    assert 'headrace_engine_batches_total{model="embed",rows="3"} 1.0' in page
+    assert 'headrace_engine_batch_seconds_total{model="embed",rows="3"}' in page
+    assert 'headrace_engine_batch_rows_total{model="embed"} 3.0' in page
+    assert 'headrace_engine_batch_misfit_spikes{model="embed"} 0.0' in page

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from engine.wire.metrics import _MEANINGS
+from engine.wire.metrics import OF_CHAT
 from tests.fakes_engine import Answer, Engine, FakeDecoder, chat_model, engine
 
 CHAT = "/v1/chat/completions"
@@ -61,4 +61,4 @@ async def test_the_metrics_say_what_the_memory_holds_and_what_was_reused(tmp_pat
         assert 'headrace_engine_prefixes{model="m"} 1.0' in page
         for name in ("kv_budget_bytes", "kv_bytes", "kv_waste_ratio", "kv_fragmentation_ratio"):
             assert f'headrace_engine_{name}{{model="m"}}' in page
-        assert set(_MEANINGS) <= served.serving.get("m").statistics().keys()
+        assert set(OF_CHAT) <= served.serving.get("m").statistics().keys()
