@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 class Adapter(Protocol):
     """For one kind of thing: images, or texts."""
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The model's own inputs that it fills."""
+        ...
+
     def is_quick(self, raw: bytes | str) -> bool:
         """Whether ``prepare`` takes so short a time that no thread is worth waking for it."""
         ...

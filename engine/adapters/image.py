@@ -25,6 +25,7 @@ class ImageAdapter:
     def __init__(self, facts: ImageFacts, plain: NDArray[Any]) -> None:
         """plain: no rows of the input that a client may fill with a tensor instead."""
         self.facts = facts
+        self.inputs: tuple[str, ...] = (facts.input,)
         self._plain = plain
 
     def is_quick(self, raw: bytes | str) -> bool:

@@ -36,22 +36,36 @@ class ImageHeader:
     orientation: int = 1  # 1 to 8 as in EXIF: how the stored picture is to be turned; from 5 on its sides change places
 
 
+def is_image(data: bytes) -> bool:
+    """Whether the first bytes are those of a format that is taken."""
+    return _format(data) is not None
+
+
 def read_header(data: bytes) -> ImageHeader:
     """The header of a whole file. Raises ImageHeaderError for what is none, or none that is taken."""
     try:
-        if data[:3] == b"\xff\xd8\xff":
-            header = _jpeg(data)
-        elif data[:8] == b"\x89PNG\r\n\x1a\n":
-            header = _png(data)
-        elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-            header = _webp(data)
-        else:
-            raise ImageHeaderError("is neither JPEG nor PNG nor WebP")
+        match _format(data):
+            case "JPEG":
+                header = _jpeg(data)
+            case "PNG":
+                header = _png(data)
+            case "WEBP":
+                header = _webp(data)
+            case None:
+                raise ImageHeaderError("is neither JPEG nor PNG nor WebP")
     except (struct.error, IndexError):
         raise ImageHeaderError("ends within its header") from None
     if not header.width or not header.height:
         raise ImageHeaderError(f"is {header.width} x {header.height} pixels large")
     return header
+
+
+def _format(data: bytes) -> Format | None:
+    if data[:3] == b"\xff\xd8\xff":
+        return "JPEG"
+    if data[:8] == b"\x89PNG\r\n\x1a\n":
+        return "PNG"
+    return "WEBP" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
 def _jpeg(data: bytes) -> ImageHeader:

@@ -22,6 +22,7 @@ class TokenAdapter:
     def __init__(self, facts: TextFacts, text: WholeText, dtypes: Mapping[str, DTypeLike]) -> None:
         """dtypes: of the inputs that ``facts`` name."""
         self.facts = facts
+        self.inputs = tuple(name for name in (facts.ids, facts.mask, facts.types) if name is not None)
         self._text = text
         self._dtypes = dtypes
         self._buckets = facts.buckets or (facts.max_tokens,)

@@ -68,7 +68,7 @@ class TensorModel:
         self.num_inferences = 0  # these two only grow
         self.num_rows_done = 0
         self._runnable = runnable
-        self._plain_feeds = dict(plain_feeds or {})
+        self.plain_feeds = dict(plain_feeds or {})
         self._clock = clock
 
     async def infer(
@@ -87,7 +87,7 @@ class TensorModel:
         """
         feeds = check_inputs(self.facts, inputs)
         wanted = [tensor.name for tensor in self.facts.outputs]
-        return await self._infer(device, {**feeds, **self._plain_feeds}, wanted, level, deadline_at)
+        return await self._infer(device, {**feeds, **self.plain_feeds}, wanted, level, deadline_at)
 
     async def infer_prepared(
         self,

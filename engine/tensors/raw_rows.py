@@ -72,7 +72,7 @@ def check_rows(model: TensorModel, rows: Sequence[RawRow], places: Sequence[str]
 
 
 async def _prepare(pool: Pool, model: TensorModel, row: RawRow, place: str) -> Feeds:
-    feeds: Feeds = {}
+    feeds: Feeds = dict(model.plain_feeds)
     for name, raw in row.items():
         if not isinstance(raw, bytes | str):
             feeds[name] = raw

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from aiohttp import web
 
@@ -18,10 +19,11 @@ from engine.entry import Entry
 from engine.errors import invalid
 from engine.serving import Serving
 from engine.tensor_facts import TensorModelFacts
-from engine.tensors.check import check_inputs
+from engine.tensors.check import Feeds, check_inputs
 from engine.tensors.model import TensorModel
 from engine.wire import oip_answer, oip_request
 from engine.wire.body import PARSED_IN_THREAD_BYTES, hold_body
+from engine.wire.oip_adapted import adapted_inputs, infer_adapted
 from engine.wire.oip_body import HEADER_LENGTH, divide, json_length
 from engine.wire.oip_header import parse_header
 from engine.wire.oip_metadata import EMBEDDING, TEXT, embedding_facts
@@ -54,7 +56,19 @@ async def infer(request: web.Request, serving: Serving, entry: Entry) -> web.Str
                 asked = await _read(request, pieces, model.facts)
                 wanted = oip_answer.choose(asked, model.facts.outputs)
                 level, deadline_at = _standing(request, asked, arrived_at)
-                work = model.infer(serving.device, asked.inputs, level=level, deadline_at=deadline_at)
+                work: Coroutine[Any, Any, Feeds]
+                if adapted := adapted_inputs(model, asked.inputs):
+                    work = infer_adapted(
+                        serving.pool,
+                        serving.device,
+                        model,
+                        asked.inputs,
+                        adapted,
+                        level=level,
+                        deadline_at=deadline_at,
+                    )
+                else:
+                    work = model.infer(serving.device, asked.inputs, level=level, deadline_at=deadline_at)
                 version, arrays = model.folder.manifest.version, await serving.watched(work)
     as_json = sum(arrays[each.tensor.name].size for each in wanted if not each.binary)
     parts = (entry.name, version, asked.id, wanted, arrays)
