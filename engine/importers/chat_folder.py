@@ -1,17 +1,19 @@
 """A chat model that an importer has read and checked, written as a model folder. Knows no format that it came from."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
 from engine import model_folder
+from engine.importers.calibration_text import CALIBRATION_TEXT
 from engine.importers.decode_weights import DecoderWriter, Precision, Progress, StoredTensor, chat_facts
 from engine.importers.family import Hyperparameters
 from engine.importers.rounded_weights import RoundedWriter
 from engine.importers.vocabulary import ModelVocabulary
 from engine.importers.weights import WeightsFile
+from engine.llm.vocabulary import read_vocabulary
 from engine.manifest import Manifest, Source, created_now
 from engine.model_folder import ModelError, ModelFolder
 
@@ -40,15 +42,17 @@ def write_chat_folder(
         progress("hash", 0, 1)
         hashed = origin()
         progress("hash", 1, 1)
+        vocabulary = source.vocabulary
+        ids_file = directory / vocabulary.facts.file
+        ids_file.write_bytes(vocabulary.content)
         with WeightsFile(directory / model_folder.WEIGHTS) as file:
             if weights == "int8":
-                graph = RoundedWriter(source.model, source.tensors, file, progress).graph()
+                tokens = _calibration(ids_file, source)
+                graph = RoundedWriter(source.model, source.tensors, file, progress, tokens).graph()
             else:
                 in_blocks = weights == "exact"
                 graph = DecoderWriter(source.model, source.tensors, file, progress, in_blocks=in_blocks).graph()
         onnx.save(graph, directory / model_folder.GRAPH)
-        vocabulary = source.vocabulary
-        (directory / vocabulary.facts.file).write_bytes(vocabulary.content)
         if vocabulary.chat_template is not None:
             template = directory / model_folder.CHAT_TEMPLATE
             template.write_text(vocabulary.chat_template, encoding="utf-8", newline="")
@@ -68,6 +72,15 @@ def write_chat_folder(
         model_folder.seal(directory, manifest)
     progress("write", 1, 1)
     return model_folder.read(destination)
+
+
+def _calibration(ids_file: Path, source: ChatSource) -> Sequence[int]:
+    """What the model is to read while its weights are rounded. Raises ModelError."""
+    try:
+        vocabulary = read_vocabulary(ids_file, source.vocabulary.facts, source.model.vocab_size)
+        return vocabulary.encode_text(CALIBRATION_TEXT, max_tokens=len(CALIBRATION_TEXT))
+    except ValueError as error:
+        raise ModelError(f"its vocabulary cannot be used ({error}); import it with --weights exact") from error
 
 
 def check_shapes(model: Hyperparameters, shapes: Mapping[str, tuple[int, ...]]) -> None:

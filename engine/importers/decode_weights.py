@@ -22,6 +22,8 @@ from engine.importers.safetensors import as_float32
 from engine.importers.weights import WeightsFile
 from engine.manifest import ChatFacts
 
+Floats = NDArray[np.float32]
+
 Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
 
 #: Of matrices: blocks as the file has them, projections in eight bits with their inputs, or all as float32.
@@ -115,13 +117,17 @@ class DecoderWriter:
         return build_graph(shape, weights, cosines, sines)
 
     def _rotary_tables(self) -> tuple[TensorProto, TensorProto]:
+        cosines, sines = self._rotary(self._model.context + MAX_CHUNK_TOKENS)
+        return self._append("cosines", cosines), self._append("sines", sines)
+
+    def _rotary(self, positions: int) -> tuple[Floats, Floats]:
         stored = self._tensors.get("rope_freqs.weight")
         divisors = None if stored is None else np.concatenate(list(stored.pieces()))
-        cosines, sines = self._model.rotary.tables(self._model.context + MAX_CHUNK_TOKENS, divisors)
-        return self._append("cosines", cosines), self._append("sines", sines)
+        return self._model.rotary.tables(positions, divisors)
 
     def _layer(self, block: str) -> Layer:
         before_attention, before_feed_forward = f"{block}.attn_norm.weight", f"{block}.ffn_norm.weight"
+        gains = self._head_gains(block)
         return Layer(
             attention_norm=self._gain(before_attention),
             query_key_value=self._group([f"{block}.attn_{part}" for part in "qkv"], before_attention),
@@ -129,14 +135,16 @@ class DecoderWriter:
             feed_forward_norm=self._gain(before_feed_forward),
             gate_up=self._group([f"{block}.ffn_{part}" for part in ("gate", "up")], before_feed_forward),
             down=self._writes(f"{block}.ffn_down", inner=True),
-            query_key_norm=self._head_norms(block) if self._model.head_norms else None,
+            query_key_norm=None if gains is None else self._append(f"{block}.head_norms", gains),
         )
 
-    def _head_norms(self, block: str) -> TensorProto:
-        """The gains of every head of queries and then of keys, float32 [heads + kv_heads, head_dim]."""
+    def _head_gains(self, block: str) -> Floats | None:
+        """Of the norms of every head of queries and then of keys, [heads + kv_heads, head_dim]; None: it has none."""
+        if not self._model.head_norms:
+            return None
         counts = {f"{block}.attn_q_norm.weight": self._model.heads, f"{block}.attn_k_norm.weight": self._model.kv_heads}
         gains = [np.tile(as_float32(self._tensors[name].data), (count, 1)) for name, count in counts.items()]
-        return self._append(f"{block}.head_norms", np.concatenate(gains))
+        return np.concatenate(gains)
 
     def _group(self, names: Sequence[str], gain: str) -> Sequence[Weight]:
         """Projections of one input, which `gain` scales: a single weight when all are of one form, else one each."""
@@ -188,11 +196,15 @@ class DecoderWriter:
         return weight
 
     def _bias(self, names: Sequence[str]) -> TensorProto | None:
+        values = self._bias_values(names)
+        return None if values is None else self._append(f"{names[0]}.bias", values)
+
+    def _bias_values(self, names: Sequence[str]) -> Floats | None:
         stored = [self._tensors[f"{name}.bias"] for name in names if f"{name}.bias" in self._tensors]
         if not stored:
             return None
         self._advance(stored)
-        return self._append(f"{names[0]}.bias", np.concatenate([as_float32(tensor.data) for tensor in stored]))
+        return np.concatenate([as_float32(tensor.data) for tensor in stored])
 
     def _vector(self, name: str) -> TensorProto:
         self._advance([self._tensors[name]])

@@ -5,8 +5,10 @@ templates, no sampling and no ONNX Runtime.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from engine.llm import byte_pairs, pieces
+from engine.manifest import TokenizerFacts
 from engine.model_folder import MANIFEST, ModelError, ModelFolder
 
 
@@ -53,14 +55,19 @@ def load_vocabulary(folder: ModelFolder) -> Vocabulary:
     facts = folder.tokenizer
     count = folder.chat.vocab_size
     file = folder.file(facts.file)
-    load = byte_pairs.load if facts.kind == "tiktoken" else pieces.load
     ids = {*facts.special.values(), facts.unknown_id or 0}
     if min(ids) < 0 or max(ids) >= count or not facts.special.keys() >= {*facts.shown}:
         raise ModelError(f"{folder.path / MANIFEST}: does not fit the vocabulary of {count}; import the model again")
     try:
-        tokens, encode = load(file, facts, count)
+        return read_vocabulary(file, facts, count)
     except (OSError, ValueError) as error:
         raise ModelError(f"{file}: cannot be used with the manifest ({error}); import the model again") from error
+
+
+def read_vocabulary(file: Path, facts: TokenizerFacts, count: int) -> Vocabulary:
+    """The vocabulary of `count` ids in a file of ranks or a tokenizer.json. Raises OSError and ValueError."""
+    load = byte_pairs.load if facts.kind == "tiktoken" else pieces.load
+    tokens, encode = load(file, facts, count)
     for text in facts.shown:
         tokens[facts.special[text]] = text.encode()
     return Vocabulary(tokens, encode, special=dict(facts.special))

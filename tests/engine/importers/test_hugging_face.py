@@ -16,7 +16,7 @@ from tests.engine.reference import FloatModel, mean_kl
 from tests.engine.tiny_hugging_face import CONTEXT, TEMPLATE, write_tiny_folder
 
 PROMPT = [1, 70, 80, 90, 100, 110, 256, 264, 120, 5, 6, 7, 200, 33, 44]
-EXACT, ROUNDED = 1e-6, 2e-3
+EXACT, EIGHT_BITS = 1e-6, 4e-3
 
 
 def divergence(model: FloatModel, source: Path, folder: Path, weights: Precision = "exact") -> float:
@@ -37,7 +37,7 @@ def test_each_family_computes_what_it_should(tmp_path: Path, family: str, tied: 
 def test_in_eight_bits_each_family_computes_nearly_the_same(tmp_path: Path, family: str) -> None:
     config = {"attention_bias": True} if family == "llama" else None  # a bias of what is written into the residual, too
     model = write_tiny_folder(tmp_path / "source", family, config=config)
-    assert divergence(model, tmp_path / "source", tmp_path / "tiny", "int8") < ROUNDED
+    assert divergence(model, tmp_path / "source", tmp_path / "tiny", "int8") < EIGHT_BITS
 
 
 @pytest.mark.parametrize(("dtype", "shards"), [("float16", 1), ("bfloat16", 1), ("bfloat16", 3)])

@@ -1,4 +1,4 @@
-"""Rotations keep what is computed and spread what is large; rounding keeps rows within half a step."""
+"""Rotations keep what is computed and spread what is large."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from engine.importers.rotations import hadamard, neighbours, rotation
-from engine.importers.rounded_weights import round_rows
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 12, 64, 96, 576, 1000])
@@ -26,12 +25,3 @@ def test_one_large_column_is_spread_over_all(size: int) -> None:
 def test_neighbours_are_a_power_of_two_that_divides_the_columns() -> None:
     assert [neighbours(columns) for columns in (1536, 96, 48, 7)] == [64, 32, 16, 1]
     np.testing.assert_allclose(hadamard(16) @ hadamard(16), np.eye(16), atol=1e-12)
-
-
-def test_rounded_rows_are_within_half_a_step_also_when_a_row_is_nothing() -> None:
-    weights = np.random.default_rng(0).standard_normal((8, 96)).astype(np.float32)
-    weights[3] = 0
-    integers, scales = round_rows(weights)
-    assert integers.dtype == np.int8
-    assert np.abs(integers).max() <= 127
-    assert (np.abs(integers * scales[:, None] - weights) <= scales[:, None] * 0.5001).all()

@@ -1,0 +1,67 @@
+"""Rounded weights answer the inputs that were seen nearly as the weights do, and any others no worse than they must."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from engine.importers.compensation import Compensation
+
+Floats = NDArray[np.float32]
+
+
+def weights(seed: int, rows: int, columns: int) -> Floats:
+    return np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
+
+
+def inputs_of(seed: int, columns: int, directions: int) -> Floats:
+    """As a model's are: most of what they hold lies in few directions."""
+    return weights(seed, 200, directions) @ weights(seed + 1, directions, columns) + weights(seed + 2, 200, columns) / 9
+
+
+def loss(numbers: Floats, inputs: Floats, compensation: Compensation) -> float:
+    """The mean square by which answers to the inputs change."""
+    integers, scales = compensation.round_rows(numbers)
+    return float(np.mean((inputs @ (numbers - integers * scales[:, None]).T) ** 2))
+
+
+ALONE = np.zeros((0, 96), np.float32)
+
+
+@pytest.mark.parametrize("directions", [4, 16])
+def test_answers_change_much_less_than_by_rounding_each_weight_alone(directions: int) -> None:
+    numbers, inputs = weights(0, 64, 96), inputs_of(1, 96, directions)
+    assert loss(numbers, inputs, Compensation(inputs)) < loss(numbers, inputs, Compensation(ALONE)) / 4
+
+
+def test_inputs_of_the_same_kind_that_were_not_seen_gain_as_well() -> None:
+    numbers, inputs = weights(0, 64, 96), inputs_of(1, 96, 8)
+    unseen = inputs[100:]
+    assert loss(numbers, unseen, Compensation(inputs[:100])) < loss(numbers, unseen, Compensation(ALONE)) / 4
+
+
+def test_without_inputs_each_weight_is_within_half_a_step_also_when_a_row_is_nothing() -> None:
+    numbers = weights(0, 8, 96)
+    numbers[3] = 0
+    integers, scales = Compensation(ALONE).round_rows(numbers)
+    assert (np.abs(integers * scales[:, None] - numbers) <= scales[:, None] * 0.5001).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**20),
+    rows=st.integers(1, 9),
+    columns=st.integers(1, 80),
+    scale=st.sampled_from([0.0, 1e-20, 1.0, 1e6]),
+)
+def test_whatever_was_seen_integers_keep_within_their_bounds(seed: int, rows: int, columns: int, scale: float) -> None:
+    seen = np.float32(scale) * weights(seed, 5, columns)
+    integers, scales = Compensation(seen).round_rows(weights(seed + 1, rows, columns))
+    assert integers.dtype == np.int8
+    assert integers.shape == (rows, columns)
+    assert np.abs(integers.astype(int)).max() <= 127
+    assert np.isfinite(scales).all()
+    assert (scales > 0).all()
