@@ -1,115 +1,199 @@
-"""Embeddings: dynamic batching beside a bare ONNX Runtime loop, in one run.
+"""Embeddings: dynamic batching beside a bare ONNX Runtime loop and other servers, in one run.
 
     python bench/batching.py [--quick] [--json FILE]
 
-Texts of 16 tokens. The loop runs one row and sixteen rows at a time; the engine alone and the whole appliance over TLS
-are asked by one client and by 64, each sending its next text when it has the last one's vector.
+Texts of 16 tokens, one a request. Each server is asked by one client and by 64, each sending its next text when it has
+the last one's vector; then by MLPerf's LoadGen at random: a tenth of what the bare loop does, and as much as it answers
+with a p99 of 100 ms.
 """
 
 from __future__ import annotations
 
-import asyncio
+import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-
-import uvloop
+from typing import NamedTuple
 
 if __name__ == "__main__":  # run as a file, this directory stands first, and `import proxy` would find bench/proxy.py
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import numpy as np
+import orjson
 
-from bench import serving
-from bench.json_client import JsonClient
+from bench import batching_peers, peers, serving
 from bench.memory import memory_mib
-from bench.report import Report, arguments, ratio, versions
-from bench.rounds import Figures, column, interleave
-from bench.sse_client import Server
+from bench.posts import post, render
+from bench.report import Report, Row, arguments, ratio, versions
+from bench.rounds import Figures, interleave
 from engine import model_folder
 from engine.adapters.text import load_text_adapter
 from engine.encoder import Encoder, load_encoder
 
-TEXT = "The water of the river turns the wheel of the old mill every day"
+WORDS = ["The", "water", "of", "the", "river", "turns", "the", "wheel", "of", "the", "old", "mill", "every", "day"]
 TEXT_TOKENS = 16
-BATCH = 16
+BATCHES = (1, 4, 8, 16, 32, 64)
 CLIENTS = 64
+IDLE_LOAD = 0.1
+P99_MS = 100.0
+
+Serving = Callable[[], AbstractContextManager[int | str]]
+
+
+class Plan(NamedTuple):
+    """How long each part of a round takes. steps: of the search for a rate; 0: LoadGen is not there."""
+
+    seconds: float
+    steps: int
+    idle_per_s: float
+
+
+def texts() -> list[str]:
+    """As many as there are words, all of the same tokens in another order."""
+    return [" ".join(WORDS[first:] + WORDS[:first]) for first in range(len(WORDS))]
+
+
+def requests() -> list[bytes]:
+    """What is sent, to ours and to the peers."""
+    bodies = ({"model": serving.EMBEDDING, "input": text, "encoding_format": "base64"} for text in texts())
+    return [render("/v1/embeddings", orjson.dumps(body)) for body in bodies]
 
 
 def bare(encoder: Encoder, num_rows: int, seconds: float) -> Figures:
-    """{texts_per_s} of a loop that runs ``num_rows`` rows of 16 tokens at a time."""
+    """{per_s, one_p50_ms (of a run)} of a loop that runs ``num_rows`` rows of 16 tokens at a time."""
     token_ids = np.full((num_rows, TEXT_TOKENS), 1000, np.int32)
     lengths = np.full(num_rows, TEXT_TOKENS, np.int32)
-    num_done, begun_at = 0, time.perf_counter()
-    while time.perf_counter() < begun_at + seconds:
+    taken_s: list[float] = []
+    begun_at = now = time.perf_counter()
+    while now < begun_at + seconds:
         encoder.run(token_ids, lengths)
-        num_done += num_rows
-    return {"texts_per_s": num_done / (time.perf_counter() - begun_at)}
+        before, now = now, time.perf_counter()
+        taken_s.append(now - before)
+    return {"per_s": num_rows * len(taken_s) / (now - begun_at), "one_p50_ms": 1000 * statistics.median(taken_s)}
 
 
-def served(server: Server, num_clients: int, seconds: float) -> Figures:
-    """{texts_per_s} of ``num_clients`` that each keep one text in flight."""
-    return {"texts_per_s": uvloop.run(_served(server, num_clients, seconds))}
+def highest_rate(p99_ms: Callable[[float], float], capacity_per_s: float, num_steps: int) -> float:
+    """The highest rate per second, to ``capacity_per_s / 2**num_steps``, at which ``p99_ms(rate)`` is good enough."""
+    good, bad = 0.0, capacity_per_s
+    for _ in range(num_steps):
+        middle = (good + bad) / 2
+        if p99_ms(middle) <= P99_MS:
+            good = middle
+        else:
+            bad = middle
+    return good
 
 
-async def _served(server: Server, num_clients: int, seconds: float) -> float:
-    clients = await asyncio.gather(*(JsonClient.connect(server) for _ in range(num_clients)))
-    begun_at = time.perf_counter()
-    counts = await asyncio.gather(*(_ask_until(client, begun_at + seconds) for client in clients))
-    elapsed_s = time.perf_counter() - begun_at
-    for client in clients:
-        client.close()
-    return sum(counts) / elapsed_s
+def served(serve: Serving, plan: Plan) -> Figures:
+    """One round with one server: {per_s, p99_ms, one_p50_ms} in a closed loop, {idle_p50_ms, rate_at_p99} at random."""
+    with serve() as where:
+        one = post(where, requests(), connections=1, seconds=plan.seconds)
+        many = post(where, requests(), connections=CLIENTS, seconds=plan.seconds)
+        found = {"per_s": many["requests_per_s"], "p99_ms": many["ms"]["p99"], "one_p50_ms": one["ms"]["p50"]}
+        if isinstance(where, str) or not plan.steps:  # LoadGen's client knows ports alone
+            return found
+        with batching_peers.loadgen(where, requests()[0]) as asking:
+
+            def offer(per_s: float) -> dict[str, float]:
+                told: dict[str, float] = asking.ask("offer", per_s=per_s, seconds=plan.seconds)
+                return told
+
+            def p99_ms(per_s: float) -> float:
+                told = offer(per_s)
+                return float("inf") if told["num_failed"] else told["p99_ms"]
+
+            found["idle_p50_ms"] = offer(plan.idle_per_s)["p50_ms"]
+            found["rate_at_p99"] = highest_rate(p99_ms, found["per_s"], plan.steps)
+        return found
 
 
-async def _ask_until(client: JsonClient, end_at: float) -> int:
-    body = {"model": serving.EMBEDDING, "input": TEXT, "encoding_format": "base64"}
-    num_done = 0
-    while time.perf_counter() < end_at:
-        await client.post("/v1/embeddings", body)
-        num_done += 1
-    return num_done
+@contextmanager
+def engine_alone(folder: Path) -> Iterator[str]:
+    with serving.engine_alone(folder) as (server, _):
+        yield server.socket_path
+
+
+@contextmanager
+def appliance(options: str, memory: list[float]) -> Iterator[int]:
+    """The whole of Headrace without TLS, as the peers are; ``memory`` takes what its engine had resident at most."""
+    with serving.appliance(serving.EMBEDDING, options, tls=False) as (server, engine_pid):
+        yield server.port
+        memory.append(memory_mib(engine_pid))
 
 
 def main() -> None:
     options = arguments(__doc__)
-    num_rounds, seconds = options.rounds or (3 if options.quick else 7), 2.0 if options.quick else 5.0
+    num_rounds, seconds = options.rounds or options.pick(5, 1, 1), options.pick(6.0, 3.0, 0.3)
     folder, cores = serving.model_folder(serving.EMBEDDING), serving.num_cores()
     read = model_folder.read(folder)
-    num_text_tokens = len(load_text_adapter(read).encode(TEXT))
-    if num_text_tokens != TEXT_TOKENS:
-        raise SystemExit(f"the text has {num_text_tokens} tokens, not {TEXT_TOKENS}")
+    adapter = load_text_adapter(read)
+    if {len(adapter.encode(text)) for text in texts()} != {TEXT_TOKENS}:
+        raise SystemExit(f"the texts do not all have {TEXT_TOKENS} tokens")
     encoder = load_encoder(read, threads=cores)
-    with serving.engine_alone(folder) as (engine, _), serving.appliance(serving.EMBEDDING) as (edge, engine_pid):
-        measures: dict[str, Callable[[], Figures]] = {
-            "bare loop, 1 row": partial(bare, encoder, 1, seconds),
-            f"bare loop, {BATCH} rows": partial(bare, encoder, BATCH, seconds),
-            "engine alone, 1 client": partial(served, engine, 1, seconds),
-            f"engine alone, {CLIENTS} clients": partial(served, engine, CLIENTS, seconds),
-            "appliance over TLS, 1 client": partial(served, edge, 1, seconds),
-            f"appliance over TLS, {CLIENTS} clients": partial(served, edge, CLIENTS, seconds),
-        }
-        rows = interleave(measures, num_rounds, label="who")
-        memory = memory_mib(engine_pid)
+    for num_rows in BATCHES:
+        bare(encoder, num_rows, 0.1)
+    capacity_per_s = max(bare(encoder, num_rows, seconds / 4)["per_s"] for num_rows in BATCHES)
 
-    speed = column(rows, "texts_per_s", label="who")
-    many = speed[f"appliance over TLS, {CLIENTS} clients"]
+    known, memory = batching_peers.peers(cores), list[float]()
+    present = {name: peer for name, peer in known.items() if peer.exists}
+    notes = [f"{name} is not there and left out: {batching_peers.MAKE}" for name in known if name not in present]
+    if not batching_peers.loadgen_exists():
+        notes.append(f"LoadGen is not there, so nothing is asked at random: {batching_peers.MAKE}")
+    plan = Plan(seconds, options.pick(6, 4, 1) if batching_peers.loadgen_exists() else 0, IDLE_LOAD * capacity_per_s)
+    servers: Mapping[str, Serving] = {
+        "Headrace": partial(appliance, "", memory),
+        "Headrace, policy: rate": partial(appliance, "batching: {policy: rate}", memory),
+        "its engine alone": partial(engine_alone, folder),
+        **{name: partial(batching_peers.running, peer, folder, requests()[0]) for name, peer in present.items()},
+    }
+    measures: dict[str, Callable[[], Figures]] = {name: partial(served, serve, plan) for name, serve in servers.items()}
+    measures |= {f"bare loop, {num_rows} rows": partial(bare, encoder, num_rows, seconds / 2) for num_rows in BATCHES}
+    rows = interleave(measures, num_rounds, label="who")
+
     Report(
         name="batching",
         method=(
-            f"{serving.EMBEDDING}, float32, texts of {TEXT_TOKENS} tokens, one text a request, closed loop; "
-            f"{num_rounds} interleaved rounds of {seconds:g} s, medians; all processes share {cores} cores"
+            f"{serving.EMBEDDING}, float32, texts of {TEXT_TOKENS} tokens, one a request, HTTP without TLS; per_s and "
+            f"p99_ms: {CLIENTS} clients in a closed loop; one_p50_ms: one client, or a run of the bare loop; "
+            f"idle_p50_ms: Poisson at {plan.idle_per_s:.0f}/s, a tenth of the bare loop; rate_at_p99: the highest "
+            f"Poisson rate with a p99 of {P99_MS:g} ms, {plan.steps} halvings of per_s; {num_rounds} rounds in turn, "
+            f"{seconds:g} s for each figure, medians; clients, servers and models share {cores} cores; peers batch up "
+            f"to {batching_peers.MAX_BATCH} texts and wait {batching_peers.WAIT_MS} ms, a worker of one thread per core"
         ),
-        versions=versions("headrace", "onnxruntime", "numpy", "tokenizers"),
-        rows=rows,
-        ratios={
-            "batched_vs_bare": ratio(many, speed[f"bare loop, {BATCH} rows"]),
-            "batched_vs_one_client": ratio(many, speed["appliance over TLS, 1 client"]),
-            "engine_memory_mib": memory,
+        versions={
+            **versions("headrace", "onnxruntime", "numpy", "tokenizers"),
+            "request path": "compiled" if peers.is_compiled() else "interpreted",
+            **{peer.environment: peer.version() for peer in present.values()},
         },
+        rows=rows,
+        ratios={**ratios(rows), "engine_memory_mib": max(memory)},
+        notes=notes,
     ).finish(options.json)
+
+
+def ratios(rows: list[Row]) -> dict[str, float | None]:
+    """What acceptance is judged by, from the rows of a run; None where a peer or LoadGen was not there."""
+    of = {str(row["who"]): row for row in rows}
+    ours, single = of["Headrace"], of["bare loop, 1 rows"]
+    loops = [row["per_s"] for name, row in of.items() if name.startswith("bare loop")]
+    batching = [of[name] for name in ("mosec", "LitServe") if name in of]
+    unbatched = of.get("FastAPI, unbatched", {})
+    rates = [row["rate_at_p99"] for row in (*batching, unbatched) if "rate_at_p99" in row]
+    by_rate = of["Headrace, policy: rate"]
+    idle_p50_ms = ours.get("idle_p50_ms")
+    return {
+        "embed_vs_bare": ratio(ours["per_s"], max(loops)),
+        "embed_vs_best_peer": ratio(ours["per_s"], max((row["per_s"] for row in batching), default=None)),
+        "embed_vs_unbatched": ratio(ours["per_s"], unbatched.get("per_s")),
+        "embed_rate_at_p99_100ms_vs_best_peer": ratio(ours.get("rate_at_p99"), max(rates, default=None)),
+        "idle_p50_excess_ms": None if idle_p50_ms is None else idle_p50_ms - 1.10 * single["one_p50_ms"],
+        "adaptive_vs_rate": ratio(ours["per_s"], by_rate["per_s"]),
+        "adaptive_rate_at_p99_vs_rate": ratio(ours.get("rate_at_p99"), by_rate.get("rate_at_p99")),
+        "batching_gain_of_bare": ratio(max(loops), single["per_s"]),
+    }
 
 
 if __name__ == "__main__":

@@ -25,11 +25,12 @@ COMPILED = ROOT / "build" / "compiled"  # made by `install.sh compile`
 
 
 def is_compiled() -> bool:
-    """Whether there is a compiled copy of these very sources."""
+    """Whether there is a compiled copy of these very sources: of all that runs there, not only of what is compiled."""
     return any(COMPILED.glob("proxy/*.so")) and all(
         (COMPILED / source.relative_to(ROOT)).is_file()
         and (COMPILED / source.relative_to(ROOT)).read_bytes() == source.read_bytes()
-        for source in ROOT.glob("proxy/**/*.py")
+        for package in ("appliance", "engine", "proxy")
+        for source in ROOT.glob(f"{package}/**/*.py")
     )
 
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.peers import HEADRACE
 from bench.processes import HERE, child_of, free_port, server, unix_server
 from bench.sse_client import Server
 
 CHAT, EMBEDDING = "smollm2-135m-instruct", "all-minilm-l6-v2"
 MODELS = Path(os.environ.get("HEADRACE_MODELS", HERE.parent / ".headrace" / "models"))
-HEADRACE = [sys.executable, "-P", "-m", "appliance.cli"]
 
 
 def num_cores() -> int:
@@ -46,19 +46,20 @@ def engine_alone(
 
 
 @contextmanager
-def appliance(name: str, options: str = "") -> Iterator[tuple[Server, int]]:
+def appliance(name: str, options: str = "", *, tls: bool = True) -> Iterator[tuple[Server, int]]:
     """``headrace serve`` with one model behind TLS. Yields where to ask it, and the process of its engine.
 
-    options: more of the model's YAML table, as ``slots: 32``.
+    name: of a default model. options: more of its YAML table, as ``slots: 32``. tls: no: without.
     """
-    port = free_port()
+    port, secure = free_port(), ""
     with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
-        subprocess.run([*HEADRACE, "cert", "local", "--dir", directory], check=True, capture_output=True)
+        if tls:
+            subprocess.run([*HEADRACE, "cert", "local", "--dir", directory], check=True, capture_output=True)
+            secure = f", tls: {{certificates: [{{cert: {directory}/localhost.pem, key: {directory}/localhost.key}}]}}"
         file = Path(directory) / "headrace.yaml"
         file.write_text(
             f"admin: {{address: null}}\nruntime_dir: {directory}\nlog: {{access: off}}\n"
-            f"listeners: [{{address: 127.0.0.1:{port}, tls: {{certificates: "
-            f"[{{cert: {directory}/localhost.pem, key: {directory}/localhost.key}}]}}}}]\n"
+            f"listeners: [{{address: 127.0.0.1:{port}{secure}}}]\n"
             f"models: {{{name}: {{path: {model_folder(name)}, {options}}}}}\nroutes: [{{to: engine}}]\n"
         )
         with server([*HEADRACE, "serve", "-c", str(file)], port=port) as process:

@@ -32,7 +32,7 @@ RATIOS = {
     "loading": {"ready_s", "load_peak_vs_steady"},
     "lookup": {"lookup_gain_quoting", "lookup_gain_chat"},
     "llm_soak": {"llm_rss_slope_kib_per_min", "left_inside", "llm_soak_failures"},
-    "batching": {"batched_vs_bare", "batched_vs_one_client"},
+    "batching": {"embed_vs_bare", "adaptive_vs_rate", "batching_gain_of_bare", "engine_memory_mib"},
 }
 MODEL = ("llm", "arrivals", "host_work", "loading", "lookup", "llm_soak", "batching")
 EDGE = [name for name in RATIOS if name not in MODEL]
@@ -45,8 +45,7 @@ def test_the_document_names_every_benchmark() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODEL)
 def test_a_benchmark_of_a_model_prints_a_table_and_writes_its_document(name: str, models: Path, tmp_path: Path) -> None:
-    flags = ("--quick", "--rounds", "1") if name == "batching" else ("--smoke",)
-    run(name, tmp_path, *flags, HEADRACE_MODELS=str(models), HEADRACE_PEERS=str(tmp_path))
+    run(name, tmp_path, "--smoke", HEADRACE_MODELS=str(models), HEADRACE_PEERS=str(tmp_path))
 
 
 @pytest.mark.slow
