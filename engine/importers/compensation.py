@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
-DAMPING = 0.01  # of the mean size of inputs, as if so much noise came with each: what was never seen may come too
+DAMPING = 0.05  # of the mean size of inputs, as if so much noise came with each: what was never seen may come too
 BLOCK_COLUMNS = 32  # that are rounded one by one; what they lose reaches all later ones in one product
 
 

@@ -16,7 +16,7 @@ from tests.engine.reference import FloatModel, mean_kl
 from tests.engine.tiny_hugging_face import CONTEXT, TEMPLATE, write_tiny_folder
 
 PROMPT = [1, 70, 80, 90, 100, 110, 256, 264, 120, 5, 6, 7, 200, 33, 44]
-EXACT, EIGHT_BITS = 1e-6, 4e-3
+EXACT, EIGHT_BITS = 1e-6, 3e-3
 
 
 def divergence(model: FloatModel, source: Path, folder: Path, weights: Precision = "exact") -> float:
