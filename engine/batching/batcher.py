@@ -68,6 +68,7 @@ class Batcher(Generic[J]):
         self._waiting: Waiting[J] = Waiting()
         self._halves: deque[tuple[Entry[J], ...]] = deque()
         self._formed: _Formed[J] | None = None  # None: to be found out
+        self._closing: tuple[float, Closing] | None = None  # as it was at an instant; None: to be found out
 
     @property
     def num_rows(self) -> int:
@@ -116,8 +117,10 @@ class Batcher(Generic[J]):
         formed = self._form()
         if formed is None:
             return None
-        traffic = Traffic(self.arrivals.rate(self._now), self.returns, self._now)
-        return self.policy.close(formed.forming, traffic)
+        if self._closing is None or self._closing[0] != self._now:
+            traffic = Traffic(self.arrivals.rate(self._now), self.returns, self._now)
+            self._closing = self._now, self.policy.close(formed.forming, traffic)
+        return self._closing[1]
 
     def wake_at(self) -> float | None:
         """When the next batch may run or a job is overdue; in the past if it may now; None when nothing waits."""
@@ -158,6 +161,7 @@ class Batcher(Generic[J]):
 
     def _form(self) -> _Formed[J] | None:
         if self._formed is None and (leader := self._waiting.leader()):
+            self._closing = None
             entries = self._mates(leader, math.inf)
             rows, longest = sum(entry.item.rows for entry in entries), max(entry.item.size for entry in entries)
             run_s = self._pace.run_s(rows, longest)

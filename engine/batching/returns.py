@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 _DECAY = 0.95  # of a run's weight with each later one: about the last twenty count
 _EDGES_S = tuple(0.00025 * 2 ** (step / 2) for step in range(15))  # 0.25 ms to 32 ms
-_MARKED = 2.5  # times as many as the mean rate tells: so many do not come by chance
+_MARKED = 3.0  # times as many as the mean rate tells: so many do not come by chance
 
 
 class Returns:
@@ -43,13 +43,17 @@ class Returns:
             if span < len(_EDGES_S):
                 self._came[span] += 1
 
-    def expected(self, rate: float) -> Iterator[tuple[float, float]]:
-        """Instants, ascending, and how many more requests than have come are expected until each. Left out are those
-        by which not many more come than after any other instant. rate: requests per second, on the whole."""
+    def expected(self, until: float, rate: float) -> Iterator[tuple[float, float]]:
+        """Instants before ``until``, ascending, and how many more requests than have come are expected until each.
+
+        Left out are those by which not many more come than after any other instant. rate: requests per second.
+        """
         if self._answered_at is None or not self._runs:
             return
-        count = 0.0
+        count, within_s = 0.0, until - self._answered_at
         for edge_s, in_span in zip(_EDGES_S, self._counts, strict=True):
+            if edge_s >= within_s:
+                return
             count += in_span
             if count >= _MARKED * rate * edge_s * self._runs:
                 yield self._answered_at + edge_s, count / self._answers * self._num_answers - self._num_came

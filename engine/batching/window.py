@@ -116,7 +116,8 @@ def _back_by(traffic: Traffic, saved_s: float) -> float | None:
     """Until when to wait for clients that were just answered: one more run is spared if any of them comes until then,
     and the device idles meanwhile. None: that gains too little."""
     best_at, best_s = None, MIN_GAIN * saved_s
-    for at, expected in traffic.returns.expected(traffic.rate):
+    latest = traffic.now + saved_s - best_s
+    for at, expected in traffic.returns.expected(latest, traffic.rate):
         gain_s = saved_s * min(1.0, expected) - (at - traffic.now)
         if at > traffic.now and gain_s > best_s:
             best_at, best_s = at, gain_s
