@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from appliance import exit_codes
 from appliance.commands.terminal import CommandError, JsonOption, note, os_error, print_json, progress_bars
 
 ModelsOption = Annotated[
@@ -57,13 +58,23 @@ def import_(
             "than twice as fast, answers differ a little more), or as float32 numbers.",
         ),
     ] = Weights.exact,
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shape",
+            metavar="TENSOR=N,N,..",
+            help="Of an ONNX file's input or output, narrower than the file has it: x=-1,3,48,-1 (-1: any length).",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a model folder from a GGUF file or a directory with safetensors."""
+    """Make a model folder from an ONNX or GGUF file or a directory with safetensors."""
     from engine import catalog
+    from engine.importers.onnx_import import Extras
 
+    extras = Extras(shapes=dict(map(_shape, shapes or [])))
     _make(
-        lambda models_dir, progress: catalog.import_model(path, models_dir, progress, name, weights.value),
+        lambda models_dir, progress: catalog.import_model(path, models_dir, progress, name, weights.value, extras),
         directory,
         as_json,
     )
@@ -210,11 +221,24 @@ def _make(make: Callable[[Path, Callable[[str, int, int], None]], Any], director
         raise CommandError(str(error)) from None
     except OSError as error:
         raise os_error(error, f"make a model folder in {models_dir}") from None
+    changes = folder.manifest.changes
     if as_json:
-        print_json({"name": folder.name, "path": str(folder.path)})
+        print_json({"name": folder.name, "path": str(folder.path), "changes": list(changes)})
     else:
+        for change in changes:
+            note(f"{folder.name}: {change}")
         entry = f"{folder.name}: {{path: {folder.path}}}"
         note(f"{folder.name} is ready; serve it with `models: {{{entry}}}`")
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, lengths = text.rpartition("=")
+    try:
+        if not equals or not name:
+            raise ValueError
+        return name, tuple(int(length) for length in lengths.split(","))
+    except ValueError:
+        raise CommandError(f"--shape {text}: write TENSOR=N,N,.. like x=-1,3,48,-1", exit_codes.USAGE) from None
 
 
 def _mib(size: int) -> str:

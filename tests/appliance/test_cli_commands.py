@@ -108,9 +108,10 @@ def catalog(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         for done in range(3):
             progress("download", done, 2)
         progress("import", 0, 0)
-        return SimpleNamespace(name=name, path=models_dir / name)
+        changes = (f"{name} is smaller now",)
+        return SimpleNamespace(name=name, path=models_dir / name, manifest=SimpleNamespace(changes=changes))
 
-    def import_model(path: Path, models_dir: Path, progress: Progress, name: str | None, weights: str) -> Any:
+    def import_model(path: Path, *others: Any) -> Any:
         raise OSError(28, "No space left on device")
 
     fake = SimpleNamespace(CATALOG={"small": None}, pull=pull, import_model=import_model)
@@ -123,8 +124,11 @@ def catalog(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_model_pull(tmp_path: Path, capsys: Capture) -> None:
     assert run(["model", "pull", "small", "--dir", str(tmp_path), "--json"]) == exit_codes.OK
     captured = capsys.readouterr()
-    assert json.loads(captured.out) == {"name": "small", "path": str(tmp_path / "small")}
+    path = str(tmp_path / "small")
+    assert json.loads(captured.out) == {"name": "small", "path": path, "changes": ["small is smaller now"]}
     assert "download" in captured.err
+    assert run(["model", "pull", "small", "--dir", str(tmp_path)]) == exit_codes.OK
+    assert "small: small is smaller now" in capsys.readouterr().err
     assert run(["model", "pull", "tiny", "--dir", str(tmp_path)]) == exit_codes.FAILED
     assert capsys.readouterr().err == "headrace: there is no model tiny in the catalogue\n"
 
@@ -134,6 +138,12 @@ def test_model_import_on_a_full_disk(tmp_path: Path, capsys: Capture) -> None:
     assert run(["model", "import", "m.gguf", "--dir", str(tmp_path)]) == exit_codes.FAILED
     said = capsys.readouterr().err
     assert f"headrace: cannot make a model folder in {tmp_path}: No space left on device; nothing was changed\n" in said
+
+
+def test_model_import_of_a_shape_that_is_none(tmp_path: Path, capsys: Capture) -> None:
+    for shape in ("x", "=1,2", "x=1,b"):
+        assert run(["model", "import", "m.onnx", "--shape", shape, "--dir", str(tmp_path)]) == exit_codes.USAGE
+        assert f"--shape {shape}: write TENSOR=N,N,.." in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("catalog")
