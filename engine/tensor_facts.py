@@ -77,7 +77,7 @@ class ImageFacts(Table):
     input: TensorName
     size: tuple[Size, Size]  # width, height in pixels
     resize: Literal["crop", "stretch", "pad"] = "crop"  # what is done about another aspect ratio
-    crop: Annotated[float, Field(gt=0, le=1)] = 1.0  # of what `crop` leaves, the share of each side that is kept
+    crop: Annotated[float, Field(gt=0, le=1)] = 1.0  # of what `crop` or `stretch` makes, the share of each side that is kept
     filter: Literal["bilinear", "bicubic"] = "bilinear"
     max_pixels: Annotated[int, Field(ge=1, le=1 << 30)] = 50_000_000  # of a picture as it is sent
     color: Literal["rgb", "bgr", "grey"] = "rgb"  # the order of the channels
@@ -101,8 +101,8 @@ class ImageFacts(Table):
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (0, self.channels):
                 raise ValueError(f"{name}: has {len(values)} values, {self.color} has {self.channels} channels")
-        if self.crop != 1 and self.resize != "crop":
-            raise ValueError(f"crop: is of no meaning where resize is {self.resize}")
+        if self.crop != 1 and self.resize == "pad":
+            raise ValueError("crop: is of no meaning where resize is pad")
         if 0 in self.std:
             raise ValueError("std: 0 cannot be divided by")
         return self

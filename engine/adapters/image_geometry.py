@@ -46,12 +46,12 @@ class Placement:
 def place(picture: Size, canvas: Size, resize: Literal["crop", "stretch", "pad"], *, keep: float = 1.0) -> Placement:
     """How a picture of this size fills the canvas.
 
-    ``crop`` takes the largest part from the centre that has the canvas' aspect ratio, and of its sides the share
-    ``keep``; ``stretch`` takes the whole picture whatever its ratio; ``pad`` takes it whole and leaves a margin.
+    ``crop`` takes the largest part from the centre that has the canvas' aspect ratio, ``stretch`` takes the picture
+    whatever its ratio; of either, the share ``keep`` of each side. ``pad`` takes it whole and leaves a margin.
     """
     across, down = canvas[0] / picture[0], canvas[1] / picture[1]
     if resize == "stretch":
-        return Placement(1.0, 1.0, canvas, canvas)
+        return Placement(keep, keep, canvas, canvas)
     if resize == "pad":
         scale = min(across, down)
         size = max(1, round(picture[0] * scale)), max(1, round(picture[1] * scale))

@@ -30,6 +30,13 @@ def test_stretch_takes_all() -> None:
     assert placement.least((400, 200)) == (160, 80)
 
 
+def test_stretch_keeps_a_share_of_each_side() -> None:
+    """A picture stretched to 256 x 256 of which 224 x 224 are cut from the middle."""
+    placement = place((512, 256), (224, 224), "stretch", keep=0.875)
+    assert placement.box((512, 256)) == (32, 16, 480, 240)
+    assert placement.least((512, 256)) == (512, 256)
+
+
 def test_pad_leaves_a_margin() -> None:
     placement = place((400, 200), (100, 80), "pad")
     assert (placement.size, placement.offset()) == ((100, 50), (0, 15))
@@ -38,7 +45,7 @@ def test_pad_leaves_a_margin() -> None:
 
 @given(picture=SIZES, canvas=st.tuples(st.integers(1, 512), st.integers(1, 512)), way=WAYS, keep=st.floats(0.1, 1))
 def test_a_part_of_the_picture_on_a_part_of_the_canvas(picture, canvas, way, keep) -> None:  # type: ignore[no-untyped-def]
-    placement = place(picture, canvas, way, keep=keep if way == "crop" else 1.0)
+    placement = place(picture, canvas, way, keep=keep)
     left, top, right, bottom = placement.box(picture)
     assert -1e-6 <= left < right <= picture[0] + 1e-6
     assert -1e-6 <= top < bottom <= picture[1] + 1e-6
@@ -48,6 +55,6 @@ def test_a_part_of_the_picture_on_a_part_of_the_canvas(picture, canvas, way, kee
     width, height = placement.least(picture)
     assert 1 <= width <= picture[0]
     assert 1 <= height <= picture[1]
-    turned = place(picture[::-1], canvas[::-1], way, keep=keep if way == "crop" else 1.0)
+    turned = place(picture[::-1], canvas[::-1], way, keep=keep)
     assert turned.size == placement.turned().size
     assert turned.box(picture[::-1]) == pytest.approx((top, left, bottom, right), abs=1e-6)
