@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bench.report import versions
 from engine import model_folder
+from engine.llm.calibrate import measure_cost
 from engine.llm.decoder import Decoder, RowWork, load_decoder
 
 CONTEXT = 1024
@@ -27,7 +28,7 @@ class BareLoop:
         read = model_folder.read(folder)
         self.versions = versions("onnxruntime")
         self._decoder = load_decoder(read, slots=slots, context=CONTEXT, threads=threads)
-        self._decoder.warm()
+        measure_cost(self._decoder)
 
     def close(self) -> None:
         """Frees the session."""

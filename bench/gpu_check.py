@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from engine import model_folder
 from engine.encoder import load_encoder
+from engine.llm.calibrate import measure_cost
 from engine.llm.decoder import Decoder, RowWork, load_decoder
 from engine.model_folder import GRAPH, ModelFolder
 from engine.providers import ORT_NAMES, Placement, ProviderName
@@ -89,7 +90,7 @@ def check_nodes(folder: ModelFolder, placement: Placement) -> str:
 def check_speed(folder: ModelFolder, placement: Placement) -> str:
     """Milliseconds of a decode step and tokens per second of a prompt."""
     decoder = _load(folder, placement, slots=SLOTS)
-    decoder.warm()
+    measure_cost(decoder)
     chunk = _prompt(folder, min(256, decoder.max_chunk, decoder.context // 2))
     prefill_s = _median_s(lambda: decoder.run([RowWork(0, chunk, 0, 1)]))
     steps = []
@@ -108,7 +109,7 @@ def check_cache(folder: ModelFolder, placement: Placement) -> str:
     for _ in range(2):
         begun_at = time.perf_counter()
         decoder = _load(folder, placement, slots=2)
-        decoder.warm()
+        measure_cost(decoder)
         took_s.append(time.perf_counter() - begun_at)
         decoder.close()
     return f"loaded and warm after {took_s[0]:.1f} s, and again after {took_s[1]:.1f} s"

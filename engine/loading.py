@@ -6,15 +6,14 @@ Owns what a model is expected to take before it is loaded, and which failures ar
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from engine import model_folder
-from engine.embedder import load_embedder
 from engine.entry import Entry, Source
 from engine.errors import EngineError
-from engine.llm.chat import ChatModel
 from engine.llm.kv import KvShape
 from engine.model import Model, ModelKind
 from engine.model_folder import ModelError, ModelFolder
@@ -22,7 +21,6 @@ from engine.providers import why_absent
 from engine.residency import Need
 from engine.session import installed_providers
 from engine.settings import ModelSettings
-from engine.tensors.load import load_tensor_model
 
 _ALL_BYTES = 1 << 62  # on a GPU keys and values are allocated whole, so nothing needs to bound them
 
@@ -31,18 +29,18 @@ _ALL_BYTES = 1 << 62  # on a GPU keys and values are allocated whole, so nothing
 _LOADED_PER_FILE_BYTE = 1.25
 
 
-def open_entry(settings: ModelSettings, threads: int) -> Entry:
-    """A model that is to be served. threads: of one run. Raises EngineError as ``read_source``."""
+def open_entry(settings: ModelSettings, threads: int, quiet: Callable[[], object] | None = None) -> Entry:
+    """A model that is to be served. threads: of one run; quiet: see ``load``. Raises EngineError as ``read_source``."""
     return Entry(
         settings.name,
-        read_source(settings, threads),
+        read_source(settings, threads, quiet),
         reread=partial(read_source, settings, threads),
         max_waiting=settings.max_queue,
         idle_unload_s=settings.idle_unload_s,
     )
 
 
-def read_source(settings: ModelSettings, threads: int) -> Source:
+def read_source(settings: ModelSettings, threads: int, quiet: Callable[[], object] | None = None) -> Source:
     """Read the model's folder, without its weights. threads: of one run. Raises EngineError, also when the model's
     provider is not installed: it may be long until it is loaded."""
     folder = _read(settings)
@@ -50,7 +48,7 @@ def read_source(settings: ModelSettings, threads: int) -> Source:
         raise EngineError(f"model {settings.name!r}: {why}", permanent=True)
     return Source(
         folder.manifest.kind,
-        partial(load, settings, folder.manifest.kind, threads),
+        partial(load, settings, folder.manifest.kind, threads, quiet=quiet),
         need=need(folder, settings),
         created=int(datetime.fromisoformat(folder.manifest.created).timestamp()),
         version=folder.manifest.version,
@@ -70,9 +68,14 @@ def need(folder: ModelFolder, settings: ModelSettings) -> Need:
     return Need(weights_bytes, KvShape.of(facts, slots=1, context=context).committed_bytes(context))
 
 
-def load(settings: ModelSettings, kind: ModelKind, threads: int, kv_bytes: int) -> Model:
-    """Load and warm up a model of this kind. kv_bytes: what it may take for keys and values. Blocking; raises
-    EngineError."""
+def load(
+    settings: ModelSettings, kind: ModelKind, threads: int, kv_bytes: int, quiet: Callable[[], object] | None = None
+) -> Model:
+    """Load and warm up a model of this kind. kv_bytes: what it may take for keys and values; quiet: waits until nothing
+    beside it disturbs the timing of its steps. Blocking; raises EngineError.
+
+    What only models of another kind need is not imported.
+    """
     folder = _read(settings)
     if settings.provider != "cpu":
         settings = dataclasses.replace(settings, prefix_ttl_s=0)  # see engine.llm.device_kv
@@ -80,9 +83,15 @@ def load(settings: ModelSettings, kind: ModelKind, threads: int, kv_bytes: int) 
         kv_bytes = _ALL_BYTES
     try:
         if kind == "chat":
-            return ChatModel.load(folder, settings, threads=threads, kv_bytes=kv_bytes)
+            from engine.llm.chat import ChatModel
+
+            return ChatModel.load(folder, settings, threads=threads, kv_bytes=kv_bytes, quiet=quiet)
         if kind == "tensor":
+            from engine.tensors.load import load_tensor_model
+
             return load_tensor_model(folder, settings, threads=threads)
+        from engine.embedder import load_embedder
+
         return load_embedder(folder, settings, threads=threads)
     except ModelError as error:
         raise _permanent(settings, error) from error

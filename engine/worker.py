@@ -11,11 +11,12 @@ import gc
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine import memory
 from engine.device import Device
@@ -24,9 +25,11 @@ from engine.errors import RequestError
 from engine.fleet import Fleet
 from engine.loading import open_entry
 from engine.repository import Repository
-from engine.server import Server
 from engine.serving import Serving
 from engine.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from engine.server import Server
 
 #: A run holds the GIL for moments only, but between runs the device's thread and the loop share it: hand over quickly.
 _SWITCH_INTERVAL_S = 0.0005
@@ -52,7 +55,8 @@ class EngineWorker:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         settings = self._settings
         threads = settings.threads or len(os.sched_getaffinity(0))
-        open_model = partial(open_entry, threads=threads)
+        importing = _Importing()
+        open_model = partial(open_entry, threads=threads, quiet=importing.wait)
         entries = [await asyncio.to_thread(open_model, model) for model in settings.models]
         device = Device("cpu", [], asyncio.get_running_loop())
         fleet = Fleet(entries, device, budget=lambda: int(settings.memory * memory.reachable_bytes()))
@@ -66,10 +70,10 @@ class EngineWorker:
             repository=repository,
             control=settings.control,
         )
-        server = Server(serving, settings.socket_path)
         device.start()
         try:
             await fleet.start(progress)
+            server = (await asyncio.to_thread(importing.wait))(serving, settings.socket_path)
             await server.open()
         except BaseException as error:
             await device.stop(_STOP_DEVICE_S)
@@ -136,3 +140,22 @@ class EngineWorker:
             "run_s": serving.device.occupancy.run_s,
             "host_s": serving.device.occupancy.host_s,
         }
+
+
+class _Importing:
+    """The HTTP server's modules, imported beside the loading of models: the one takes the interpreter, and the other,
+    until it times its steps, a processor for as long."""
+
+    def __init__(self) -> None:
+        self._thread = threading.Thread(target=self._import, name="import", daemon=True)
+        self._thread.start()
+
+    def _import(self) -> None:
+        import engine.server  # noqa: F401
+
+    def wait(self) -> type[Server]:
+        """The server, when all of it is there. Any thread."""
+        self._thread.join()
+        from engine.server import Server
+
+        return Server

@@ -23,6 +23,7 @@ import numpy as np
 from engine.device import Device
 from engine.entry import Entry, Source
 from engine.fleet import Fleet
+from engine.llm.calibrate import measure_cost
 from engine.llm.chat import ChatModel
 from engine.llm.decoder import RowLogits, RowWork
 from engine.llm.kv import FLOAT_BYTES, KvShape, page_aligned_length
@@ -174,6 +175,7 @@ def chat_model(
             name=name, path="", slots=decoder.slots, prefix_ttl_s=prefix_ttl_s, speculation=speculation, **settings
         ),
         decoder=decoder,
+        cost=measure_cost(decoder),
         vocabulary=vocabulary,
         template=ChatTemplate(template, special=SPECIAL, encode_text=vocabulary.encode_text, bos="", eos="<|im_end|>"),
         end_ids=[END],

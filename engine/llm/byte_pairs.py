@@ -5,7 +5,7 @@ and become the unknown token.
 """
 
 import unicodedata
-from base64 import b64decode
+from binascii import a2b_base64
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def load(file: Path, facts: TokenizerFacts, count: int) -> tuple[list[bytes], Ca
     if facts.pattern is None:
         raise ValueError("the manifest names no pattern")
     lines = (line.split() for line in file.read_bytes().splitlines())
-    ranks = {b64decode(token): int(rank) for token, rank in lines}
+    ranks = {a2b_base64(token): int(rank) for token, rank in lines}
     if not ranks or min(ranks.values()) < 0 or max(ranks.values()) >= count:
         raise ValueError(f"the ranks do not fit the vocabulary of {count}")
     return tokens_of(ranks, count), encoder(

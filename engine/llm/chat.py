@@ -16,6 +16,7 @@ import numpy as np
 
 from engine.admission import Admission
 from engine.llm.calibrate import measure_cost
+from engine.llm.cost import StepCost
 from engine.llm.decoder import Decoder, load_decoder
 from engine.llm.detokenize import TextStream
 from engine.llm.prompts import Prompts
@@ -42,6 +43,7 @@ class ChatModel:
         settings: ModelSettings,
         *,
         decoder: Decoder,
+        cost: StepCost,
         vocabulary: Vocabulary,
         template: ChatTemplate,
         end_ids: SequenceOf[int],
@@ -59,7 +61,7 @@ class ChatModel:
             settings.name,
             decoder,
             vocabulary.token_bytes,
-            measure_cost(decoder),
+            cost,
             max_stall_s=settings.max_stall_s,
             max_chunk=max_chunk,
             slots=slots,
@@ -75,12 +77,20 @@ class ChatModel:
         self._control_texts = {token: text for text, token in vocabulary.special.items()}
 
     @classmethod
-    def load(cls, folder: ModelFolder, settings: ModelSettings, *, threads: int, kv_bytes: int) -> ChatModel:
-        """Load and warm up the folder's model. kv_bytes: what keys and values may take. Blocking. Raises ModelError,
-        and MemoryError when not even one full context fits.
+    def load(
+        cls,
+        folder: ModelFolder,
+        settings: ModelSettings,
+        *,
+        threads: int,
+        kv_bytes: int,
+        quiet: Callable[[], object] | None = None,
+    ) -> ChatModel:
+        """Load and warm up the folder's model. kv_bytes: what keys and values may take; quiet: waits until nothing
+        disturbs the timing of its steps. Blocking. Raises ModelError, and MemoryError when not even one full context
+        fits.
         """
         facts = folder.chat
-        vocabulary = load_vocabulary(folder)
         decoder = load_decoder(
             folder,
             slots=settings.slots,
@@ -90,12 +100,16 @@ class ChatModel:
             deterministic=settings.deterministic,
         )
         _check_context_fits(decoder, kv_bytes)
-        decoder.warm()
+        vocabulary = load_vocabulary(folder)
+        template = _load_template(folder, vocabulary, decoder.context)
+        if quiet is not None:
+            quiet()
         return cls(
             settings,
             decoder=decoder,
+            cost=measure_cost(decoder),
             vocabulary=vocabulary,
-            template=_load_template(folder, vocabulary, decoder.context),
+            template=template,
             end_ids=facts.eos_ids,
             max_chunk=facts.max_chunk,
             kv_bytes=kv_bytes,

@@ -115,22 +115,6 @@ class Decoder:
         self._session.run_with_iobinding(bound.binding)
         return self._step.results(rows)
 
-    def warm(self) -> None:
-        """Run the shapes that serving meets first, so that no request pays for the runtime's first allocations.
-
-        Raises ModelError when the graph does not take them: it is not the one that the manifest speaks of.
-        """
-        chunk = [0] * min(self.max_chunk, 64, self.context)
-        try:
-            self.run([RowWork(0, chunk, 0, 1)])
-            self.run([RowWork(slot, [0], 0, 1) for slot in range(self.slots)])
-        except Exception as error:  # the module's exceptions share no class but Exception
-            raise ModelError(
-                f"the graph cannot run with the sizes in the manifest ({error}); import the model again"
-            ) from error
-        for slot in range(self.slots):
-            self.release(slot)
-
     def copy(self, source: int, target: int, tokens: int) -> None:
         """Let the target hold the first `tokens` tokens that the source holds, instead of what it held."""
         self._held_tokens[target] = tokens

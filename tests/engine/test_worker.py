@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
@@ -29,7 +30,7 @@ def decoder(monkeypatch: pytest.MonkeyPatch) -> FakeDecoder:
     """What every worker of the test loads instead of a model folder."""
     fake = FakeDecoder()
 
-    def open_entry(settings: ModelSettings, threads: int) -> Entry:
+    def open_entry(settings: ModelSettings, threads: int, quiet: Callable[[], object]) -> Entry:
         return Entry(settings.name, Source("chat", lambda kv_bytes: chat_model(fake, name=settings.name)))
 
     monkeypatch.setattr(worker_module, "open_entry", open_entry)
@@ -178,7 +179,7 @@ async def _drain_while_running(
 async def test_a_model_that_does_not_fit_beside_the_other_is_listed_and_loaded_when_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def open_entry(settings: ModelSettings, threads: int) -> Entry:
+    def open_entry(settings: ModelSettings, threads: int, quiet: Callable[[], object]) -> Entry:
         def load(kv_bytes: int) -> ChatModel:
             return chat_model(FakeDecoder(), name=settings.name)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from engine.llm.calibrate import measure_cost
 from engine.llm.decoder import Decoder, RowWork, load_decoder
 from engine.model_folder import ModelError, ModelFolder
 
@@ -138,7 +139,7 @@ def test_no_rows_are_no_run(decoder: Decoder) -> None:
 
 
 def test_warming_up_leaves_nothing_behind(decoder: Decoder) -> None:
-    decoder.warm()
+    measure_cost(decoder)
     assert decoder.kv_bytes_committed == 0
 
 
@@ -172,4 +173,4 @@ def test_a_graph_of_other_sizes_than_the_manifest_says_is_named(tiny_chat: Model
     manifest = tiny_chat.manifest.model_copy(update={"chat": facts})
     decoder = load_decoder(replace(tiny_chat, manifest=manifest), slots=2, threads=1)
     with pytest.raises(ModelError, match="cannot run with the sizes in the manifest"):
-        decoder.warm()
+        measure_cost(decoder)

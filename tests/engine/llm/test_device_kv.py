@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from engine.llm.calibrate import measure_cost
 from engine.llm.decoder import Decoder, RowWork
 from engine.llm.device_kv import DeviceKvMemory
 from engine.llm.kv import KvShape
@@ -28,7 +29,7 @@ def test_a_decoder_with_its_memory_on_the_device_gives_the_same_logits(tiny_chat
     answers = []
     for device in (None, ("cpu", 0)):
         decoder = Decoder(session, tiny_chat.chat, slots=3, context=64, device=device)
-        decoder.warm()
+        measure_cost(decoder)
         answers.append([row.whole() for rows in steps for answer in decoder.run(rows) for row in answer])
         assert decoder.kv_bytes_committed > 0
         decoder.release(0)
