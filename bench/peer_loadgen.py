@@ -26,6 +26,7 @@ import uvloop
 from bench.peer_process import serve
 
 PERCENTILES = ("50.00", "99.00")
+PATIENCE_S = 10.0  # for one answer, which is then a failed one: LoadGen itself waits for ever
 
 
 class Connection(asyncio.Protocol):
@@ -35,6 +36,7 @@ class Connection(asyncio.Protocol):
         self._free = free
         self._unread = b""
         self._query: int | None = None
+        self._give_up: asyncio.TimerHandle | None = None
         self.num_failed = 0
         self.transport: Any = None
 
@@ -43,6 +45,7 @@ class Connection(asyncio.Protocol):
 
     def ask(self, request: bytes, query: int) -> None:
         self._query = query
+        self._give_up = asyncio.get_running_loop().call_later(PATIENCE_S, self.transport.abort)
         self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
@@ -57,10 +60,14 @@ class Connection(asyncio.Protocol):
             self._end(failed=b" 200 " not in head[:16])
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self in self._free:  # a server may close what is idle
+            self._free.remove(self)
         if self._query is not None:
             self._end(failed=True)
 
     def _end(self, *, failed: bool) -> None:
+        assert self._give_up is not None  # it asked
+        self._give_up.cancel()
         query, self._query, self._unread = self._query, None, b""
         self.num_failed += failed
         if not self.transport.is_closing():

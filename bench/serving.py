@@ -17,7 +17,7 @@ from bench.peers import HEADRACE
 from bench.processes import HERE, child_of, free_port, server, unix_server
 from bench.sse_client import Server
 
-CHAT, EMBEDDING = "smollm2-135m-instruct", "all-minilm-l6-v2"
+CHAT, EMBEDDING, CLASSIFIER = "smollm2-135m-instruct", "all-minilm-l6-v2", "open-nsfw"
 MODELS = Path(os.environ.get("HEADRACE_MODELS", HERE.parent / ".headrace" / "models"))
 
 
@@ -51,6 +51,18 @@ def appliance(name: str, options: str = "", *, tls: bool = True) -> Iterator[tup
 
     name: of a default model. options: more of its YAML table, as ``slots: 32``. tls: no: without.
     """
+    with edge(
+        f"models: {{{name}: {{path: {model_folder(name)}, {options}}}}}\nroutes: [{{to: engine}}]\n", tls=tls
+    ) as (
+        found,
+        pid,
+    ):
+        yield found, child_of(pid, "engine")
+
+
+@contextmanager
+def edge(text: str, *, tls: bool = False) -> Iterator[tuple[Server, int]]:
+    """``headrace serve`` with one listener and more of its configuration. Yields where to ask it, and its process."""
     port, secure = free_port(), ""
     with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
         if tls:
@@ -59,8 +71,7 @@ def appliance(name: str, options: str = "", *, tls: bool = True) -> Iterator[tup
         file = Path(directory) / "headrace.yaml"
         file.write_text(
             f"admin: {{address: null}}\nruntime_dir: {directory}\nlog: {{access: off}}\n"
-            f"listeners: [{{address: 127.0.0.1:{port}{secure}}}]\n"
-            f"models: {{{name}: {{path: {model_folder(name)}, {options}}}}}\nroutes: [{{to: engine}}]\n"
+            f"listeners: [{{address: 127.0.0.1:{port}{secure}}}]\n{text}"
         )
         with server([*HEADRACE, "serve", "-c", str(file)], port=port) as process:
-            yield Server(port=port, ca=f"{directory}/ca.pem"), child_of(process.pid, "engine")
+            yield Server(port=port, ca=f"{directory}/ca.pem"), process.pid
