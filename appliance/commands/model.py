@@ -37,12 +37,19 @@ class Weights(StrEnum):
 
 @app.command()
 def pull(
-    name: Annotated[str, typer.Argument(metavar="NAME")], directory: ModelsOption = None, as_json: JsonOption = False
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    directory: ModelsOption = None,
+    weights: Annotated[
+        Weights | None,
+        typer.Option("--weights", help="As for import; otherwise the form that suits the model best on a CPU."),
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Download a model of the catalogue at its pinned version and make a model folder of it."""
     from engine import catalog
 
-    _make(lambda models_dir, progress: catalog.pull(name, models_dir, progress), directory, as_json)
+    form = None if weights is None else weights.value
+    _make(lambda models_dir, progress: catalog.pull(name, models_dir, progress, form), directory, as_json)
 
 
 @app.command("import")
@@ -54,8 +61,8 @@ def import_(
         Weights,
         typer.Option(
             "--weights",
-            help="A chat model's matrices as the file has them, in eight bits with their inputs (prompts are read more "
-            "than twice as fast, answers differ a little more), or as float32 numbers.",
+            help="A chat model's matrices as the file has them, in eight bits with their inputs (on a CPU prompts are "
+            "read about twice as fast), or as float32 numbers.",
         ),
     ] = Weights.exact,
     shapes: Annotated[

@@ -102,7 +102,7 @@ def test_cert_local_on_a_full_disk(tmp_path: Path, capsys: Capture, room_bytes: 
 def catalog(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A catalogue that downloads nothing."""
 
-    def pull(name: str, models_dir: Path, progress: Progress) -> Any:
+    def pull(name: str, models_dir: Path, progress: Progress, weights: str | None = None) -> Any:
         if name not in fake.CATALOG:
             raise ModelError(f"there is no model {name} in the catalogue")
         for done in range(3):

