@@ -109,7 +109,7 @@ class Embedder:
             self.backlog.leave(num_tokens)
         self.num_texts += len(rows)
         self.num_tokens += num_tokens
-        return Embeddings(np.stack(vectors), num_tokens)
+        return Embeddings(np.stack(vectors) if len(vectors) > 1 else vectors[0][np.newaxis], num_tokens)
 
     def allot(self, num_bytes: int) -> None:
         """It keeps no keys and values."""

@@ -54,6 +54,8 @@ class Serving:
         self.draining = False
         self.num_body_bytes = 0  # of all bodies that are being read and parsed
         self.num_inside = 0  # requests between their head and the end of their answer
+        self._patience: set[asyncio.Timeout] = set()  # of those who wait for the device
+        self._looks = False  # whether a look at it is due
         self._emptied = asyncio.Event()  # set whenever the last request leaves
 
     def get(self, name: str) -> Entry:
@@ -112,14 +114,31 @@ class Serving:
 
     async def watched(self, work: Coroutine[Any, Any, T]) -> T:
         """What ``work`` on the device comes to. Raises RequestError (503) once the device cannot serve any more."""
-        task = asyncio.ensure_future(work)
+        patience = asyncio.timeout(None)  # one look for all that wait costs a tenth of a task and a timer for each
         try:
-            while not (await asyncio.wait((task,), timeout=WATCH_S))[0]:
-                if (error := self.failure(time.monotonic())) is not None:
-                    raise error
-            return task.result()
+            async with patience:
+                self._patience.add(patience)
+                if not self._looks:
+                    self._looks = True
+                    asyncio.get_running_loop().call_later(WATCH_S, self._look)
+                return await work
+        except TimeoutError:
+            if patience.expired() and (error := self.failure(time.monotonic())) is not None:
+                raise error from None
+            raise
         finally:
-            task.cancel()
+            self._patience.discard(patience)
+
+    def _look(self) -> None:
+        """End what waits for a device that cannot serve any more; look again as long as something waits."""
+        loop = asyncio.get_running_loop()
+        self._looks = bool(self._patience)
+        if self._looks:
+            loop.call_later(WATCH_S, self._look)
+        if self.problem(time.monotonic()) is not None:
+            for patience in self._patience:
+                if not patience.expired():
+                    patience.reschedule(loop.time())
 
     def failure(self, now: float) -> RequestError | None:
         """``problem`` as what a request is answered; None: the device can serve."""

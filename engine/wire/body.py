@@ -64,14 +64,7 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     if raw.count(b"[") + raw.count(b"{") > MAX_BRACKETS:
         raise _not_json(f"it has more than {MAX_BRACKETS} opening brackets")
     try:
-        text = raw.decode("utf-8")
-        value = json.loads(
-            text,
-            object_pairs_hook=_object,
-            parse_constant=_refuse_constant,
-            parse_float=_float,
-            parse_int=_int,
-        )
+        value = _STRICT.decode(raw.decode("utf-8"))
         _check_depth(value)
         if _SURROGATE.search(raw):
             _check_text(value)
@@ -95,17 +88,25 @@ async def _read(request: web.Request, serving: Serving, pieces: list[bytes]) -> 
     if (request.content_length or 0) > most:
         raise too_large
     size = 0
+
+    def take(piece: bytes) -> None:
+        nonlocal size
+        pieces.append(piece)
+        size += len(piece)
+        serving.num_body_bytes += len(piece)
+        if size > most:
+            raise too_large
+        if serving.num_body_bytes > most * BODIES_TOGETHER:
+            message = f"requests of {most * BODIES_TOGETHER} bytes in all are being read; try again in 1 s"
+            raise RequestError(Kind.OVERLOADED, message, retry_after_s=1)
+
+    if request.content.is_eof():  # a small body comes with its head
+        take(request.content.read_nowait())
+        return
     try:
         async with asyncio.timeout(_READ_TIMEOUT_S):
             async for piece in request.content.iter_any():
-                pieces.append(piece)
-                size += len(piece)
-                serving.num_body_bytes += len(piece)
-                if size > most:
-                    raise too_large
-                if serving.num_body_bytes > most * BODIES_TOGETHER:
-                    message = f"requests of {most * BODIES_TOGETHER} bytes in all are being read; try again in 1 s"
-                    raise RequestError(Kind.OVERLOADED, message, retry_after_s=1)
+                take(piece)
     except TimeoutError:
         raise RequestError(Kind.TIMEOUT, f"the body did not arrive within {_READ_TIMEOUT_S:.0f} s") from None
 
@@ -171,3 +172,8 @@ def _not_json(why: str) -> RequestError:
 
 def _nested_too_deep() -> RequestError:
     return RequestError(Kind.INVALID_JSON, f"the body is nested deeper than {MAX_DEPTH} levels")
+
+
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_float, parse_int=_int
+)
