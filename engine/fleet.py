@@ -137,7 +137,8 @@ class Fleet:
         for loaded in self._loaded.values():
             loaded.entry.current = None
             loaded.entry.loaded.clear()
-            loaded.model.close()
+            if not loaded.leaves:
+                loaded.model.close()
         self._loaded.clear()
 
     # The way in.
@@ -263,9 +264,9 @@ class Fleet:
         loaded.leaves = True
         if not await self._device.detach(loaded.model.lane, _DEVICE_S):
             raise EngineError(f"the device did not let go of {loaded.entry.name}", permanent=False)
+        await asyncio.to_thread(_close, loaded)
         del self._loaded[loaded.number]
         loaded.entry.loaded.remove(loaded)
-        await asyncio.to_thread(_close, loaded.model)
         self._somebody_left.set()  # there is more room
 
     # Turns and memory.
@@ -327,9 +328,10 @@ class Fleet:
                 _log.exception("models could not be unloaded; trying again in %g s", _SWEEP_S)
 
 
-def _close(model: Model) -> None:
-    """Blocking: close it and hand what the allocator keeps back to the system, which is a third of a small model."""
-    model.close()
+def _close(loaded: Loaded) -> None:
+    """Blocking: close the model and hand what the allocator keeps back to the system, a third of a small model."""
+    loaded.model.close()
+    del loaded.model  # the runtime's session goes with its last reference
     with contextlib.suppress(AttributeError, OSError):  # glibc's alone
         ctypes.CDLL(None).malloc_trim(0)
 

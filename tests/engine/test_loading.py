@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import aiohttp
+import numpy as np
 import pytest
 
 from engine import memory, model_folder
 from engine.device import Device
+from engine.embedder import Embedder
 from engine.errors import EngineError
 from engine.fleet import Fleet
 from engine.loading import load, need, open_entry
 from engine.settings import EngineSettings, ModelSettings
 from engine.worker import EngineWorker
-from tests.fakes_engine import Engine
+from tests.fakes_engine import Engine, until
 
 pytestmark = pytest.mark.model
 
@@ -79,14 +82,44 @@ async def test_an_unloaded_model_leaves_nothing_and_comes_back(models: Path) -> 
     assert again - loaded < 0.25 * weights_bytes  # the allocator keeps a little for each thread that has loaded
 
 
+async def test_O10_a_model_that_was_swapped_leaves_nothing_and_needs_its_files_no_more(
+    models: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(models / EMBEDDING, folder)
+    device = Device("cpu", [], asyncio.get_running_loop())
+    device.start()
+    fleet = Fleet([open_entry(ModelSettings(name="m", path=str(folder)), 2)], device, budget=lambda: 1 << 30)
+    entry = fleet.entries["m"]
+    await fleet.start(lambda what: None)
+    taken = []
+    try:
+        for _ in range(6):
+            await fleet.load(entry)
+            await until(lambda: len(entry.loaded) == 1)
+            taken.append(anonymous_bytes())
+        shutil.rmtree(folder)
+        with pytest.raises(EngineError, match=r"model\.yaml: No such file"):
+            await fleet.load(entry)
+        async with fleet.hold(entry) as model:
+            assert isinstance(model, Embedder)
+            answer = await model.embed(device, ["a mill beside the river"])
+        assert np.isfinite(answer.vectors).all()
+    finally:
+        assert await device.stop(10)
+        await fleet.close()
+    assert max(taken[3:]) - max(taken[:3]) < 16 << 20  # one model takes 75 MB
+
+
 async def test_two_models_that_do_not_fit_together_answer_in_turn(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "reachable_bytes", lambda: 400 << 20)
     folders = (
         ModelSettings(name="m", path=str(models / CHAT), slots=2, context=512),
         ModelSettings(name="e", path=str(models / EMBEDDING)),
     )
+    first, second = [need(model_folder.read(Path(each.path)), each).total for each in folders]
+    monkeypatch.setattr(memory, "reachable_bytes", lambda: 2 * (first + second // 2))
     worker = EngineWorker(EngineSettings(str(tmp_path / "e.sock"), folders, memory=0.5))
     await worker.start(lambda what: None)
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(tmp_path / "e.sock"))) as session:

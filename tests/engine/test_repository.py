@@ -120,6 +120,7 @@ async def test_unloaded_and_gone_from_the_directory_it_is_forgotten(box: Box, ma
     assert repository.unknown("a").kind is Kind.MODEL_NOT_FOUND
     await until(lambda: box.made[0].closed)
     await repository.unload("b")
+    await until(lambda: not repository._fleet.entries["b"].loaded)
     assert await told(repository) == [("b", "1", "UNAVAILABLE", "unloaded")]
     await repository._fleet.close()
 

@@ -230,9 +230,9 @@ def test_O10_whatever_is_ordered_a_model_in_use_is_not_freed_and_one_out_of_use_
                     await asyncio.sleep(0)
             done = await asyncio.gather(*tasks, return_exceptions=True)
             assert all(result is None or isinstance(result, RequestError) for result in done), done
-            serving = [id(model) for model in fleet.loaded.values()]
-            await until(lambda: sorted(id(model) for model in box.made if not model.closed) == sorted(serving))
-            assert sum(len(entry.loaded) for entry in fleet.entries.values()) == len(serving)
+            serving = sorted(id(model) for model in fleet.loaded.values())
+            await until(lambda: sum(len(entry.loaded) for entry in fleet.entries.values()) == len(serving))
+            assert sorted(id(model) for model in box.made if not model.closed) == serving
             assert not any(entry.num_users for entry in fleet.entries.values())
             await fleet.close()
             assert all(model.closed for model in box.made)
