@@ -13,7 +13,7 @@ from engine.batching.misfit import ADVICE, Kind
 from engine.batching.settings import Lines
 from engine.batching.window import Trigger
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("headrace.batching")  # below headrace: shown from `log: {level: info}`, as the program's own
 
 
 class Window(NamedTuple):
