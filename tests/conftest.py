@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,22 @@ MODELS = ("smollm2-135m-instruct", "all-minilm-l6-v2")
 
 
 @pytest.fixture(scope="session")
-def models() -> Path:
-    """The directory with the folders of both default models; what is missing is pulled into the checkout first."""
-    directory = ROOT / ".headrace" / "models"
-    for name in MODELS:
+def pulled() -> Callable[[str], Path]:
+    """The folder of a model of the catalogue; what is missing is pulled into the checkout first."""
+
+    def pull(name: str) -> Path:
+        directory = ROOT / ".headrace" / "models"
         if not (directory / name / "model.yaml").exists():
             command = [sys.executable, "-P", "-m", "appliance.cli", "model", "pull", name, "--dir", str(directory)]
             subprocess.run(command, check=True, cwd=ROOT)
-    return directory
+        return directory / name
+
+    return pull
+
+
+@pytest.fixture(scope="session")
+def models(pulled: Callable[[str], Path]) -> Path:
+    """The directory with the folders of both default models."""
+    for name in MODELS:
+        folder = pulled(name)
+    return folder.parent
