@@ -60,12 +60,12 @@ def routes(serving: Serving) -> list[web.RouteDef]:
         return await oip_infer.infer(request, serving, _entry(serving, request))
 
     return [
+        *(web.post(path + "/infer", infer) for path in _PATHS),  # first: they are looked through in this order
+        *(web.get(path + "/ready", model_ready) for path in _PATHS),
+        *(web.get(path, model) for path in _PATHS),
         web.get("/v2", server),
         web.get("/v2/health/live", live),
         web.get("/v2/health/ready", ready),
-        *(web.get(path, model) for path in _PATHS),
-        *(web.get(path + "/ready", model_ready) for path in _PATHS),
-        *(web.post(path + "/infer", infer) for path in _PATHS),
     ]
 
 
