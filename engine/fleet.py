@@ -56,6 +56,7 @@ class Fleet:
         self._one_at_a_time = asyncio.Lock()  # first come, first served
         self._num_orders = 0
         self._somebody_left = asyncio.Event()
+        self._has_freed = False  # since the last sweep
         self._tasks: set[asyncio.Task[Any]] = set()
         self._waking: dict[Entry, asyncio.Task[None]] = {}
 
@@ -125,6 +126,9 @@ class Fleet:
             for number in idle_too_long(self._clock(), self._residents()):
                 await self._evict(self._loaded[number])
             await self._share_out()
+        if self._has_freed:  # what a request that was just ending still held is free by now
+            self._has_freed = False
+            await asyncio.to_thread(_trim)
 
     def statistics(self) -> dict[str, dict[str, float]]:
         """Plain numbers of each model, by its name; more of them while it is loaded."""
@@ -268,6 +272,7 @@ class Fleet:
         del self._loaded[loaded.number]
         loaded.entry.loaded.remove(loaded)
         self._somebody_left.set()  # there is more room
+        self._has_freed = True
 
     # Turns and memory.
 
@@ -329,9 +334,14 @@ class Fleet:
 
 
 def _close(loaded: Loaded) -> None:
-    """Blocking: close the model and hand what the allocator keeps back to the system, a third of a small model."""
+    """Blocking: close the model and free it."""
     loaded.model.close()
     del loaded.model  # the runtime's session goes with its last reference
+    _trim()
+
+
+def _trim() -> None:
+    """Blocking: hand what the allocator keeps back to the system, a third of a small model."""
     with contextlib.suppress(AttributeError, OSError):  # glibc's alone
         ctypes.CDLL(None).malloc_trim(0)
 
