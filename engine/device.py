@@ -1,4 +1,4 @@
-"""The one thread that runs models on a device, one run at a time.
+"""The one thread that runs models on a device, one run at a time, or several of one model beside each other.
 
 Owns the thread, its inbox and the way back to the event loop: the loop's commands are done between two runs, and all
 that one step has to say reaches the loop in one callback. Which lane runs is the arbiter's decision; what a step does
@@ -18,7 +18,8 @@ from queue import Empty, SimpleQueue
 
 from engine.arbiter import Arbiter, Claim
 from engine.errors import Kind, RequestError
-from engine.job import Delivery, Job, Lane
+from engine.flights import Flights
+from engine.job import BesideStep, Delivery, Job, Lane, Step, WideLane
 from engine.occupancy import Occupancy
 
 _log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class Device:
         self._loop = loop
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._arbiter = Arbiter()
+        self._flights = Flights(f"device-{name}", self._inbox.put, self._landed)
         self._busy_since: float | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._main, name=f"device-{name}", daemon=True)
@@ -63,7 +65,14 @@ class Device:
 
     async def detach(self, lane: Lane, timeout_s: float) -> bool:
         """Run nothing of a lane any more; it has no jobs. False: the current run did not end in time."""
-        return await self.do(lambda: self._lanes.remove(lane), timeout_s)
+
+        def remove() -> None:
+            self._lanes.remove(lane)
+            if self._flights.lane is lane:
+                self._land_all()
+                self._flights.lane = None
+
+        return await self.do(remove, timeout_s)
 
     async def ping(self, timeout_s: float) -> bool:
         """A round trip through the thread, between two runs. False: no answer in time."""
@@ -90,7 +99,7 @@ class Device:
         return True
 
     def busy_s(self, now: float) -> float:
-        """How long the current run has lasted; 0.0 between runs. now: monotonic seconds."""
+        """How long the current run has lasted, or the oldest of them; 0.0 between runs. now: monotonic seconds."""
         since = self._busy_since
         return 0.0 if since is None else now - since
 
@@ -110,6 +119,8 @@ class Device:
             while True:
                 self._obey()
                 if self._stopping:
+                    self._land_all()
+                    self._flights.close()
                     return
                 self._turn()
         except Exception as error:
@@ -124,21 +135,56 @@ class Device:
             self._wait(now)
             return
         lane = self._lanes[turn.lane]
-        step = lane.plan(now, turn.allowance_s)
-        if step is None:
-            return
-        self._busy_since, before_s = now, lane.run_s
+        num_aloft = len(self._flights)
+        alone = lane.width > 1 and sum(claim.ready or claim.decoding for claim in claims) == 1
+        if num_aloft and not (alone and self._flights.lane is lane and num_aloft < lane.width):
+            self._inbox.get()()  # a run has to end before the next begins
+        elif alone and isinstance(lane, WideLane):
+            if (wide := lane.plan_beside(now, num_aloft)) is not None:
+                self._launch(lane, wide, now) if wide.beside else self._run(lane, wide, now)
+        elif (step := lane.plan(now, turn.allowance_s)) is not None:
+            self._run(lane, step, now)
+
+    def _run(self, lane: Lane, step: Step, now: float) -> None:
+        """A step on this thread."""
+        before_s = lane.run_s
+        if not self._flights:
+            self._busy_since = now
         try:
             deliveries = step.run()
         except Exception as error:
             _log.exception("device %s: a step of %s failed", self.name, lane.name)
             deliveries = step.fail(error)
         finally:
-            self._busy_since = None
+            self._busy_since = self._flights.since()
+        self._ended(deliveries)
+        self.occupancy.worked(time.monotonic(), lane.run_s - before_s)
+
+    def _launch(self, lane: Lane, step: BesideStep, now: float) -> None:
+        """A step on a thread of its own."""
+        if not self._flights:
+            self.occupancy.worked(now, 0.0)
+        self._flights.launch(lane, step, now)
+        self._busy_since = self._flights.since()
+
+    def _landed(self, lane: Lane, step: BesideStep, error: BaseException | None) -> None:
+        self._busy_since = self._flights.since()
+        self.occupancy.ran(time.monotonic())
+        if error is None:
+            self._ended(step.finish())
+        else:
+            _log.error("device %s: a step of %s failed", self.name, lane.name, exc_info=error)
+            self._ended(step.fail(error))
+
+    def _land_all(self) -> None:
+        """Wait for the runs that go on beside each other, obeying meanwhile."""
+        while self._flights:
+            self._inbox.get()()
+
+    def _ended(self, deliveries: Sequence[Delivery]) -> None:
         self.num_steps += 1
         if deliveries:
             self._tell(lambda: _deliver(deliveries))
-        self.occupancy.worked(time.monotonic(), lane.run_s - before_s)
 
     def _obey(self) -> None:
         """Do what the loop has asked for meanwhile."""
@@ -152,7 +198,10 @@ class Device:
         instants = [at for lane in self._lanes if (at := lane.wake_at()) is not None]
         with contextlib.suppress(Empty):
             self._inbox.get(timeout=max(0.0, min(instants) - now) if instants else None)()
-        self.occupancy.slept(time.monotonic())
+        if self._flights:
+            self.occupancy.ran(time.monotonic())
+        else:
+            self.occupancy.slept(time.monotonic())
 
     def _add(self, lane: Lane, job: Job) -> None:
         if job.cancelled:

@@ -20,9 +20,14 @@ class Encodes(Protocol):
     """A loaded model: engine/encoder.py, or a fake in tests."""
 
     dimensions: int
+    width: int  # runs that may go on beside each other
 
     def run(self, token_ids: NDArray[np.int32], lengths: NDArray[np.int32]) -> NDArray[np.float32]:
         """float32[rows, dimensions] for int32[rows, tokens] and int32[rows]."""
+        ...
+
+    def run_beside(self, token_ids: NDArray[np.int32], lengths: NDArray[np.int32]) -> NDArray[np.float32]:
+        """The same with a share of the cores, on any thread."""
         ...
 
 
@@ -32,11 +37,18 @@ class EmbeddingRun:
     def __init__(self, adapter: TextAdapter, encoder: Encodes) -> None:
         self.adapter = adapter
         self.encoder = encoder
+        self.width = encoder.width
 
     def run(self, payloads: Sequence[Sequence[int]]) -> list[NDArray[np.float32] | RequestError]:
         """float32[dimensions] for each row of ids. Raises WrongResult."""
-        vectors = self.encoder.run(*self.adapter.pad(payloads))
-        expected = (len(payloads), self.encoder.dimensions)
+        return self._judge(self.encoder.run(*self.adapter.pad(payloads)), len(payloads))
+
+    def run_beside(self, payloads: Sequence[Sequence[int]]) -> list[NDArray[np.float32] | RequestError]:
+        """As ``run``, with a share of the cores; on any thread."""
+        return self._judge(self.encoder.run_beside(*self.adapter.pad(payloads)), len(payloads))
+
+    def _judge(self, vectors: NDArray[np.float32], num_rows: int) -> list[NDArray[np.float32] | RequestError]:
+        expected = (num_rows, self.encoder.dimensions)
         if np.shape(vectors) != expected:
             raise WrongResult(f"the run gave a result of shape {np.shape(vectors)}, not {expected}")
         if np.isfinite(vectors).all():

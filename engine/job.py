@@ -3,15 +3,16 @@ of jobs and its plan of what to run next, a Step is one planned run.
 
 Threads. The event loop makes jobs, hands them to the device and marks them ``cancelled``. Everything else of a lane and
 its jobs belongs to the device's runner thread: ``add``, ``drop``, ``ready``, ``plan``, ``run`` and ``fail`` are called
-there only, one at a time, so lanes need no locks. What the loop must learn comes back as deliveries: pairs of a job and
-an event, which the loop gives to ``job.deliver`` in order, all deliveries of one step in one callback.
+there only, one at a time, so lanes need no locks. Only ``compute`` of a step that runs beside others is called on
+another thread, and touches nothing but its own step. What the loop must learn comes back as deliveries: pairs of a job
+and an event, which the loop gives to ``job.deliver`` in order, all deliveries of one step in one callback.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(eq=False, kw_only=True)
@@ -38,8 +39,30 @@ class Step(Protocol):
         ...
 
 
+class BesideStep(Step, Protocol):
+    """A step that may run beside others of its lane: ``run`` is ``compute`` and then ``finish``."""
+
+    @property
+    def beside(self) -> bool:
+        """Whether it was planned to."""
+        ...
+
+    def compute(self) -> None:
+        """The run itself, on any thread."""
+        ...
+
+    def finish(self) -> Sequence[Delivery]:
+        """What came of it, on the runner thread."""
+        ...
+
+
 class Lane(Protocol):
     """One model's work on a device."""
+
+    @property
+    def width(self) -> int:
+        """So many steps may run beside each other while no other lane has work; 1: it has no ``plan_beside``."""
+        ...
 
     @property
     def name(self) -> str:
@@ -83,4 +106,14 @@ class Lane(Protocol):
     def plan(self, now: float, allowance_s: float) -> Step | None:
         """The next step. allowance_s: what it may take beyond the decode steps in it; a step that cannot be made
         smaller may exceed it."""
+        ...
+
+
+@runtime_checkable
+class WideLane(Lane, Protocol):
+    """A lane whose steps may run beside each other."""
+
+    def plan_beside(self, now: float, num_aloft: int) -> BesideStep | None:
+        """The next step, while ``num_aloft`` of this lane are running, fewer than ``width``. One that is not to run
+        beside others is only planned when none are, or has nothing to run."""
         ...

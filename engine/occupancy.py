@@ -20,6 +20,11 @@ class Occupancy:
         self.host_s += max(0.0, now - self._since - run_s)
         self._since = now
 
+    def ran(self, now: float) -> None:
+        """Something was inside a run all the time since the last call."""
+        self.run_s += now - self._since
+        self._since = now
+
     def slept(self, now: float) -> None:
         """There was nothing to do until now."""
         self._since = now

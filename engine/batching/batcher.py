@@ -135,8 +135,9 @@ class Batcher(Generic[J]):
         at = self.wake_at()
         return at is not None and at <= now
 
-    def take(self, now: float, allowance_s: float = math.inf) -> tuple[Entry[J], ...]:
-        """The items of the next run, () when nothing waits. allowance_s: what the run should take at most."""
+    def take(self, now: float, allowance_s: float = math.inf, most_rows: float = math.inf) -> tuple[Entry[J], ...]:
+        """The items of the next run, () when nothing waits. allowance_s: what the run should take at most; most_rows:
+        that it should have at most."""
         if self._halves:
             return self._halves.popleft()
         formed = self._form()
@@ -144,7 +145,8 @@ class Batcher(Generic[J]):
             return ()
         allowance_s = min(allowance_s, formed.due_at - now)
         leader = formed.entries[0]
-        entries = formed.entries if formed.run_s <= allowance_s else self._mates(leader, allowance_s)
+        fits = formed.run_s <= allowance_s and formed.forming.rows <= most_rows
+        entries = formed.entries if fits else self._mates(leader, allowance_s, min(self.max_batch, most_rows))
         for entry in entries:
             self._waiting.remove(entry)
         self._waiting.to_the_back(leader.job)
@@ -162,7 +164,7 @@ class Batcher(Generic[J]):
     def _form(self) -> _Formed[J] | None:
         if self._formed is None and (leader := self._waiting.leader()):
             self._closing = None
-            entries = self._mates(leader, math.inf)
+            entries = self._mates(leader, math.inf, self.max_batch)
             rows, longest = sum(entry.item.rows for entry in entries), max(entry.item.size for entry in entries)
             run_s = self._pace.run_s(rows, longest)
             due_at, since = self._waiting.due_at({entry.job for entry in entries}), self._waiting.since()
@@ -178,16 +180,16 @@ class Batcher(Generic[J]):
             self._formed = _Formed(entries, run_s, due_at, self._waiting.due_at(), forming)
         return self._formed
 
-    def _mates(self, leader: Entry[J], allowance_s: float) -> list[Entry[J]]:
+    def _mates(self, leader: Entry[J], allowance_s: float, most_rows: float) -> list[Entry[J]]:
         """The leader, and the items that join it."""
         entries, rows, longest = [leader], leader.item.rows, leader.item.size
         for size, alike in self._waiting.near(leader.item):
             padded_to = max(longest, size)
             for entry in alike:
                 joined = rows + entry.item.rows
-                if rows >= self.max_batch:
+                if rows >= most_rows:
                     return entries
-                if entry is leader or joined > self.max_batch:
+                if entry is leader or joined > most_rows:
                     continue
                 if self._pace.run_s(joined, padded_to) > allowance_s:
                     break

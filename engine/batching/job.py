@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from engine.batching.item import Item
 from engine.batching.waiting import NORMAL
@@ -17,7 +17,10 @@ class WrongResult(Exception):
 
 
 class Runnable(Protocol):
-    """A model as the lane calls it, on the device's thread."""
+    """A model as the lane calls it, on the device's thread.
+
+    One with a ``width`` above 1 is a WideRunnable.
+    """
 
     def run(self, payloads: Sequence[Any]) -> Sequence[Any | RequestError]:
         """One result for each payload, in their order; a RequestError in its place fails that one's job alone.
@@ -25,6 +28,20 @@ class Runnable(Protocol):
         Raises WrongResult: all of them fail. Raises anything else: its halves are run again, and what raises alone
         is at fault.
         """
+        ...
+
+
+@runtime_checkable
+class WideRunnable(Runnable, Protocol):
+    """A model of which several runs may go on beside each other, each with its share of the cores."""
+
+    @property
+    def width(self) -> int:
+        """So many."""
+        ...
+
+    def run_beside(self, payloads: Sequence[Any]) -> Sequence[Any | RequestError]:
+        """As ``run``, with one share of the cores; on any thread."""
         ...
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from engine.admission import Admission
 from engine.batching.batcher import Batcher
-from engine.batching.job import BatchJob, Runnable, WrongResult
+from engine.batching.job import BatchJob, Runnable, WideRunnable, WrongResult
 from engine.batching.journal import Journal
 from engine.batching.misfit import Misfit
 from engine.batching.pace import Pace
@@ -22,7 +22,7 @@ from engine.batching.step import BatchStep
 from engine.batching.tally import Tally
 from engine.batching.window import Adaptive, ByRate
 
-__all__ = ["BatchJob", "BatchLane", "Runnable", "WrongResult"]
+__all__ = ["BatchJob", "BatchLane", "Runnable", "WideRunnable", "WrongResult"]
 
 #: What a run costs beyond its rows, before any has been measured, in the units of ``cost``.
 _RUN_COST = {"items": 1.0, "tokens": 16.0, "pixels": 1e4}
@@ -48,6 +48,7 @@ class BatchLane:
         assert settings.log is not None
         self.name = name
         self.runnable = runnable
+        self.width = runnable.width if isinstance(runnable, WideRunnable) else 1
         self.clock = clock
         self.max_batch = settings.max_batch
         self.pace = Pace(_RUN_COST[settings.cost])
@@ -117,12 +118,22 @@ class BatchLane:
 
     def plan(self, now: float, allowance_s: float) -> BatchStep | None:
         """The next batch, kept to what the allowance lets run; items of cancelled and of overdue jobs are left out."""
+        return self._plan(now, allowance_s, math.inf, beside=False)
+
+    def plan_beside(self, now: float, num_aloft: int) -> BatchStep | None:
+        """The same while ``num_aloft`` runs go on: an equal share of what waits for each that may begin now. A single
+        row alone has all cores."""
+        rows = self.batcher.num_rows
+        share = math.ceil(rows / (self.width - num_aloft))
+        return self._plan(now, math.inf, share, beside=num_aloft > 0 or rows > 1)
+
+    def _plan(self, now: float, allowance_s: float, most_rows: float, *, beside: bool) -> BatchStep | None:
         late = [job for job in self.batcher.overdue(now) if not job.cancelled]
         closing = self.batcher.closing()
         if closing is None or closing.at > now:
             return BatchStep(self, [], late, now) if late else None
         pending_rows = self.batcher.num_rows
-        entries = self.batcher.take(now, allowance_s)
+        entries = self.batcher.take(now, allowance_s, most_rows)
         for job in {entry.job for entry in entries if entry.job.cancelled}:
             self.drop(job)
         wanted = [entry for entry in entries if not entry.job.cancelled]
@@ -131,7 +142,16 @@ class BatchLane:
             closing = closing._replace(trigger="free", threshold=0)
         if not wanted and not late:
             return None
-        return BatchStep(self, wanted, late, now, closing=closing, pending_rows=pending_rows, held_s=held_s)
+        return BatchStep(
+            self,
+            wanted,
+            late,
+            now,
+            closing=closing,
+            pending_rows=pending_rows,
+            held_s=held_s,
+            beside=beside and bool(wanted),
+        )
 
     def statistics(self) -> dict[str, float]:
         """Numbers for /metrics by name; ``*_total`` only grow. Any thread."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from engine.batching.job import BatchJob, WrongResult
+from engine.batching.job import BatchJob, WideRunnable, WrongResult
 from engine.batching.journal import Window
 from engine.batching.misfit import Run
 from engine.batching.waiting import Entry
@@ -38,8 +38,10 @@ class BatchStep:
         closing: Closing = _NOW,
         pending_rows: int = 0,
         held_s: float = 0.0,
+        beside: bool = False,
     ) -> None:
-        """late: jobs that are told so, whatever comes of the run. The others: what is to be said of it."""
+        """late: jobs that are told so, whatever comes of the run. beside: others of the lane run at the same time. The
+        others: what is to be said of it."""
         self._lane = lane
         self.entries = entries
         self._late = late
@@ -47,6 +49,10 @@ class BatchStep:
         self._pending_rows = pending_rows
         self._held_s = held_s
         self._formed_at = formed_at
+        self._began_at = self._ended_at = formed_at
+        self._results: Sequence[Any | RequestError] = ()
+        self._wrong: WrongResult | None = None
+        self.beside = beside
 
     @property
     def is_retry(self) -> bool:
@@ -55,35 +61,48 @@ class BatchStep:
 
     def run(self) -> list[Delivery]:
         """Run the batch; the jobs that it completed, and those that it cannot answer."""
-        ran = self._run() if self.entries else []
+        if self.entries:
+            self.compute()
+        return self.finish()
+
+    def compute(self) -> None:
+        """The run itself: touches nothing of the lane but its model and its clock."""
+        lane, payloads = self._lane, [entry.item.payload for entry in self.entries]
+        self._began_at = lane.clock()
+        try:
+            if self.beside and isinstance(lane.runnable, WideRunnable):
+                self._results = lane.runnable.run_beside(payloads)
+            else:
+                self._results = lane.runnable.run(payloads)
+            if len(self._results) != len(payloads):
+                raise WrongResult(f"the run gave {len(self._results)} results for {len(payloads)} items")
+        except WrongResult as error:
+            self._wrong = error
+        finally:
+            self._ended_at = lane.clock()
+
+    def finish(self) -> list[Delivery]:
+        """What came of the run."""
+        ran = self._sort_out() if self.entries else []
         return [*self._refuse_late(), *ran]
 
     def fail(self, error: BaseException) -> list[Delivery]:
         """The run raised: run the halves next; a single item is at fault and ends its job."""
+        self._note_run()
         if self._lane.batcher.split(self.entries):
             return self._refuse_late()
         reason = f"the model failed on it ({type(error).__name__}); the engine's log says more"
         ended = self._end(self.entries[0], RequestError(Kind.FAILED, reason))
         return [*self._refuse_late(), *ended]
 
-    def _run(self) -> list[Delivery]:
+    def _sort_out(self) -> list[Delivery]:
         lane, entries = self._lane, self.entries
-        rows = sum(entry.item.rows for entry in entries)
-        self._note_start(rows)
-        began_at = lane.clock()
-        deliveries: list[Delivery] = []
-        try:
-            results = lane.runnable.run([entry.item.payload for entry in entries])
-            if len(results) != len(entries):
-                raise WrongResult(f"the run gave {len(results)} results for {len(entries)} items")
-        except WrongResult as error:
-            _log.error("model %s: %s", lane.name, error)
+        self._note_run()
+        if self._wrong is not None:
+            _log.error("model %s: %s", lane.name, self._wrong)
             return self._end_all("the model gave a wrong number of results; the engine's log says more")
-        finally:
-            ended_at = lane.clock()
-            lane.tally.ran(rows, ended_at - began_at)
-            lane.free_at = ended_at
-        for entry, result in zip(entries, results, strict=True):
+        deliveries: list[Delivery] = []
+        for entry, result in zip(entries, self._results, strict=True):
             job = entry.job
             if isinstance(result, RequestError):
                 deliveries += self._end(entry, result)
@@ -92,12 +111,16 @@ class BatchStep:
             job.num_left -= 1
             if job.num_left == 0:
                 deliveries.append((job, job.results))
-                self._note_answer(job, ended_at)
-        self._note_end(rows, began_at, ended_at, len(deliveries))
+                self._note_answer(job, self._ended_at)
+        self._note_end(len(deliveries))
         return deliveries
 
-    def _note_start(self, rows: int) -> None:
-        lane = self._lane
+    @property
+    def _num_rows(self) -> int:
+        return sum(entry.item.rows for entry in self.entries)
+
+    def _note_run(self) -> None:
+        lane, rows = self._lane, self._num_rows
         first_at = min(entry.job.arrived_at for entry in self.entries)
         lane.tally.held_s += self._held_s
         lane.tally.queue_s += sum(self._formed_at - entry.job.arrived_at for entry in self.entries)
@@ -113,6 +136,8 @@ class BatchStep:
         )
         for kind in lane.misfit.observe(run):
             lane.journal.misfit(kind)
+        lane.tally.ran(rows, self._ended_at - self._began_at)
+        lane.free_at = self._ended_at
 
     def _note_answer(self, job: BatchJob, now: float) -> None:
         latency_s = now - job.arrived_at
@@ -122,10 +147,12 @@ class BatchStep:
             lane.batcher.may_wait = not lane.slo.shut
             lane.journal.slo(lane.slo.shut, lane.slo.p99_s)
 
-    def _note_end(self, rows: int, began_at: float, ended_at: float, num_answered: int) -> None:
-        lane, entries = self._lane, self.entries
+    def _note_end(self, num_answered: int) -> None:
+        lane, entries, rows = self._lane, self.entries, self._num_rows
         now = lane.clock()
-        lane.pace.observe(rows, max(entry.item.size for entry in entries), max(now - self._formed_at, 1e-6))
+        # Beside others it had a share of the device, so that is what it took.
+        took_s = (self._ended_at - self._began_at) / lane.width if self.beside else now - self._formed_at
+        lane.pace.observe(rows, max(entry.item.size for entry in entries), max(took_s, 1e-6))
         lane.batcher.ran(now, num_answered)
         first_at = min(entry.job.arrived_at for entry in entries)
         window = Window(
@@ -134,7 +161,7 @@ class BatchStep:
             trigger=self._closing.trigger,
             trigger_threshold=self._closing.threshold,
             waited_us=round(self._held_s * 1e6),
-            latency_us=round((ended_at - first_at) * 1e6),
+            latency_us=round((self._ended_at - first_at) * 1e6),
         )
         lane.journal.window(window, now)
 

@@ -49,6 +49,8 @@ class TokenBytes(Protocol):
 class LanguageLane:
     """Continuous batching over one decoder. See ``engine.job.Lane`` for the threads."""
 
+    width = 1
+
     def __init__(
         self,
         name: str,

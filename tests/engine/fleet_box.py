@@ -22,6 +22,7 @@ class IdleLane:
     """A lane that never has work."""
 
     max_stall_s = 1.0
+    width = 1
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -22,6 +22,7 @@ class CountingLane:
     """Runs each job once; the answer is what ``do`` makes of it."""
 
     max_stall_s = math.inf
+    width = 1
 
     def __init__(self, name: str = "lane") -> None:
         self.name = name

@@ -19,12 +19,15 @@ class FakeEncoder:
     """A row's vector is (its first id, its length)."""
 
     dimensions = 2
+    width = 1
 
     def __init__(self, distort: Callable[[Array], object]) -> None:
         self.distort = distort
 
     def run(self, token_ids: NDArray[np.int32], lengths: NDArray[np.int32]) -> Array:
         return self.distort(np.stack([token_ids[:, 0], lengths], axis=1).astype(np.float32))  # type: ignore[return-value]
+
+    run_beside = run
 
 
 def embed(distort: Callable[[Array], object], *rows: list[int]) -> list[Array | RequestError]:
