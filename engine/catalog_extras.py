@@ -16,9 +16,16 @@ from engine.model_folder import ModelError
 
 
 def open_nsfw(files: Path) -> Extras:
-    """Trained by Caffe: channels in the order blue, green, red, less the means of the training set."""
+    """Trained by Caffe on the middle of pictures that were stretched to 256 x 256: channels in the order blue, green,
+    red, less the means of the training set."""
     image = ImageFacts(
-        input="input_0", size=(224, 224), crop=0.875, color="bgr", layout="nhwc", mean=(104.0, 117.0, 123.0)
+        input="input_0",
+        size=(224, 224),
+        resize="stretch",
+        crop=0.875,
+        color="bgr",
+        layout="nhwc",
+        mean=(104.0, 117.0, 123.0),
     )
     return Extras(
         tables={
