@@ -33,8 +33,8 @@ compile_checkout() {
             fail "the compiler failed: see $copy/build.log. Everything runs without it, too"
         printf '%s\n' "$key" >"$copy/key"
     fi
-    rm -rf "$copy/tests" "$copy/bench"
-    cp -R "$root"/{tests,bench,conf} "$copy"
+    rm -rf "$copy"/{tests,bench,appliance,engine} # of these nothing is compiled
+    cp -R "$root"/{tests,bench,conf,appliance,engine} "$copy"
 }
 
 # compile_program BUILD VENV: the same for the system's program; without a compiler it runs interpreted.
