@@ -5,8 +5,8 @@ Owns what a model is expected to take before it is loaded, and which failures ar
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,7 @@ def read_source(settings: ModelSettings, threads: int, quiet: Callable[[], objec
     """Read the model's folder, without its weights. threads: of one run. Raises EngineError, also when the model's
     provider is not installed: it may be long until it is loaded."""
     folder = _read(settings)
+    settings = _placed(settings, folder)
     if why := why_absent(settings.placement, installed_providers()):
         raise EngineError(f"model {settings.name!r}: {why}", permanent=True)
     return Source(
@@ -77,8 +78,9 @@ def load(
     What only models of another kind need is not imported.
     """
     folder = _read(settings)
+    settings = _placed(settings, folder)
     if settings.provider != "cpu":
-        settings = dataclasses.replace(settings, prefix_ttl_s=0)  # see engine.llm.device_kv
+        settings = replace(settings, prefix_ttl_s=0)  # see engine.llm.device_kv
     if "cpu" not in settings.placement.tried:
         kv_bytes = _ALL_BYTES
     try:
@@ -98,6 +100,12 @@ def load(
     except MemoryError as error:
         message = f"model {settings.name!r}: not enough memory ({error or 'none left'})"
         raise EngineError(message, permanent=False) from error
+
+
+def _placed(settings: ModelSettings, folder: ModelFolder) -> ModelSettings:
+    """With the folder's own provider where the configuration leaves it at the CPU."""
+    provider = folder.manifest.provider
+    return settings if provider is None or settings.provider != "cpu" else replace(settings, provider=provider)
 
 
 def _read(settings: ModelSettings) -> ModelFolder:

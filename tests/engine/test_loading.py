@@ -22,6 +22,7 @@ from engine.fleet import Fleet
 from engine.loading import load, need, open_entry
 from engine.settings import EngineSettings, ModelSettings
 from engine.worker import EngineWorker
+from tests.engine.tiny_tensors import linear, write_folder
 from tests.fakes_engine import Engine, until
 
 pytestmark = pytest.mark.model
@@ -34,6 +35,7 @@ MEASURE = """
 import json, sys
 from engine.loading import load
 from engine.settings import ModelSettings
+from tests.engine.tiny_tensors import linear, write_folder
 
 def status():
     lines = [line.split() for line in open("/proc/self/status")]
@@ -156,3 +158,14 @@ def test_a_provider_that_is_not_installed_is_told_before_anything_is_loaded(mode
         open_entry(settings, 1)
     assert caught.value.permanent
     assert open_entry(dataclasses.replace(settings, fallback=("cpu",)), 1).source.need.total > 0
+
+
+def test_a_folder_may_say_where_it_runs_unless_the_configuration_does(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "tiny", linear(), provider="cuda")
+    settings = ModelSettings(name="m", path=str(folder.path))
+    with pytest.raises(EngineError, match="this onnxruntime has cpu, not cuda"):
+        open_entry(settings, 1)
+    entry = open_entry(dataclasses.replace(settings, fallback=("cpu",)), 1)
+    assert entry.source.kind == "tensor"
+    with pytest.raises(EngineError, match="not tensorrt"):
+        open_entry(dataclasses.replace(settings, provider="tensorrt"), 1)

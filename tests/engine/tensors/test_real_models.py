@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bench.joined import join
 from engine import model_folder
 from engine.batching.settings import BatchingSettings
 from engine.device import Device
+from engine.encoder import load_encoder
+from engine.importers.onnx_import import import_onnx
 from engine.settings import ModelSettings
 from engine.tensors.load import load_tensor_model
 from engine.tensors.model import TensorModel
@@ -84,3 +87,29 @@ async def test_lines_of_any_width_are_read_and_equal_ones_together(pulled: Calla
     (output,) = model.facts.outputs
     assert [each[output.name].shape for each in given] == [(1, width // 8, 6625) for width in widths]
     assert len((folder / "characters.txt").read_text().splitlines()) == 6623  # without the blanks of the alphabet
+
+
+@pytest.mark.slow
+async def test_two_encoders_joined_in_one_graph_are_imported_and_answer_as_each_alone(
+    pulled: Callable[[str], Path], models: Path, tmp_path: Path
+) -> None:
+    """Its weights lie beside it, in two files; its inputs are a picture, token ids of any length and their mask."""
+    image, text = model_folder.read(pulled("open-nsfw")), model_folder.read(models / "all-minilm-l6-v2")
+    source = join(image, text, tmp_path / "source")
+    folder = import_onnx(source.path / "model.onnx", tmp_path / "joined", progress=lambda *_: None)
+    assert folder.tensors.batched
+    assert folder.manifest.changes == ()
+    assert folder.total_bytes() == pytest.approx(source.total_bytes(), rel=0.05)
+    generator = np.random.default_rng(0)
+    pictures = [generator.uniform(-110, 140, (1, 224, 224, 3)).astype(np.float32) for _ in range(3)]
+    ids = [generator.integers(1000, 9000, (1, 16)).astype(np.int32) for _ in range(3)]
+    mask = np.ones((1, 16), np.int32)
+    requests: list[Arrays] = [
+        {"picture": picture, "ids": each, "mask": mask} for picture, each in zip(pictures, ids, strict=True)
+    ]
+    _, given = await answers(folder.path, requests, max_batch=4)
+    _, alone = await answers(image.path, [{"input_0": picture} for picture in pictures], max_batch=4)
+    encoder = load_encoder(text, threads=0)
+    for both, scores, each in zip(given, alone, ids, strict=True):
+        np.testing.assert_allclose(both["scores"], scores["4195"], atol=1e-5)
+        np.testing.assert_allclose(both["vector"], encoder.run(each, np.array([16], np.int32)), atol=1e-5)
