@@ -89,6 +89,7 @@ PURE = [
     "engine/wire/oip_metadata.py",
     "engine/wire/oip_raw.py",
     "engine/wire/oip_request.py",
+    "engine/wire/oip_statistics.py",
     "proxy/answers.py",
     "proxy/chain.py",
     "proxy/client_address.py",

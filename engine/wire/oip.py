@@ -6,6 +6,8 @@ Owns the paths. A model has one version; a path that names another one is not fo
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any
@@ -13,10 +15,12 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from engine.batching.lane import BatchLane
+from engine.batching.tally import Tally
 from engine.entry import Entry, State
 from engine.errors import Kind, RequestError
 from engine.serving import Serving
-from engine.wire import oip_infer
+from engine.wire import oip_infer, oip_statistics
 from engine.wire.health import problem_of
 from engine.wire.oip_metadata import describe_model, describe_server, facts_of
 from engine.wire.openai_answer import MEDIA_TYPE
@@ -56,12 +60,19 @@ def routes(serving: Serving) -> list[web.RouteDef]:
         source = entry.source
         return _json(describe_model(entry.name, source.version, source.kind, facts_of(source.manifest)))
 
+    async def statistics(request: web.Request) -> web.Response:
+        asked = request.match_info.get("model")
+        entries = serving.fleet.entries.values() if asked is None else [_entry(serving, request)]
+        return _json({"model_stats": [_statistics(entry) for entry in entries]})
+
     async def infer(request: web.Request) -> web.StreamResponse:
         return await oip_infer.infer(request, serving, _entry(serving, request))
 
     return [
         *(web.post(path + "/infer", infer) for path in _PATHS),  # first: they are looked through in this order
         *(web.get(path + "/ready", model_ready) for path in _PATHS),
+        web.get("/v2/models/stats", statistics),
+        *(web.get(path + "/stats", statistics) for path in _PATHS),
         *(web.get(path, model) for path in _PATHS),
         web.get("/v2", server),
         web.get("/v2/health/live", live),
@@ -77,6 +88,16 @@ def _entry(serving: Serving, request: web.Request) -> Entry:
         message = f"the model {entry.name!r} has no such version here; it has: {entry.source.version}"
         raise RequestError(Kind.MODEL_NOT_FOUND, message)
     return entry
+
+
+def _statistics(entry: Entry) -> dict[str, Any]:
+    """Since the model was loaded. What does not run in batches, or is not in memory, has counted nothing."""
+    lane = None if entry.model is None else entry.model.lane
+    if not isinstance(lane, BatchLane):
+        return oip_statistics.describe(entry.name, entry.source.version, Tally(), 0)
+    ran = math.isfinite(lane.free_at)
+    last_ms = round((time.time() - time.monotonic() + lane.free_at) * 1000) if ran else 0
+    return oip_statistics.describe(entry.name, entry.source.version, lane.tally, last_ms)
 
 
 def _is_ready(entry: Entry) -> bool:

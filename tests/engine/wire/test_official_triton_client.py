@@ -79,6 +79,8 @@ async def test_server_and_models_are_told(ask: Any) -> None:
         told = client.get_model_metadata("m")
         assert (told["name"], told["versions"]) == ("m", ["1"])
         assert told["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
+        assert client.get_inference_statistics("m")["model_stats"][0]["name"] == "m"
+        assert len(client.get_inference_statistics()["model_stats"]) == 3
         assert told["outputs"][1] == {"name": "sum", "datatype": "FP32", "shape": [-1]}
 
     await ask(talk)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -75,6 +76,25 @@ async def test_the_server_names_itself_and_what_it_can(box: Box) -> None:
     told = (await box.get("/v2")).json
     assert told["name"] == "headrace"
     assert "binary_tensor_data" in told["extensions"]
+
+
+async def test_statistics_count_requests_rows_and_runs_by_their_size(box: Box) -> None:
+    before = (await box.get("/v2/models/m/stats")).json["model_stats"]
+    assert (before[0]["inference_count"], before[0]["last_inference"], before[0]["batch_stats"]) == (0, 0, [])
+    two = {"inputs": [tensor(np.ones((2, 4), np.float32))]}
+    for request in (ROW, two, two):
+        assert (await box.infer(request)).status == 200
+    assert (await box.infer({**ROW, "parameters": {"timeout": 1}})).status == 408
+    (told,) = (await box.get("/v2/models/m/versions/1/stats")).json["model_stats"]
+    assert (told["name"], told["version"], told["inference_count"], told["execution_count"]) == ("m", "1", 5, 3)
+    assert abs(told["last_inference"] / 1000 - time.time()) < 600
+    sums = told["inference_stats"]
+    assert (sums["success"]["count"], sums["fail"]["count"], sums["compute_infer"]["count"]) == (3, 1, 3)
+    assert sums["success"]["ns"] >= sums["compute_infer"]["ns"] > 0
+    assert sums["success"]["ns"] >= sums["queue"]["ns"] > 0
+    assert [(each["batch_size"], each["compute_infer"]["count"]) for each in told["batch_stats"]] == [(1, 1), (2, 2)]
+    everything = (await box.get("/v2/models/stats")).json["model_stats"]
+    assert [(each["name"], each["execution_count"]) for each in everything] == [("m", 3), ("other", 0)]
 
 
 async def test_n07_ready_is_what_requests_find(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +176,7 @@ async def test_a_model_that_chats_is_shown_and_takes_no_tensors(tmp_path: Path) 
     async with engine(tmp_path, chat_model(FakeDecoder())) as served:
         told = (await served.get("/v2/models/m")).json
         assert (told["platform"], told["inputs"]) == ("headrace_chat", [])
+        assert (await served.get("/v2/models/stats")).json["model_stats"][0]["execution_count"] == 0
         assert (await served.get("/v2/models/m/ready")).status == 200
         answer = await served.send("/v2/models/m/infer", b"{}")
         assert (answer.status, "POST /v1/chat/completions" in answer.json["error"]) == (400, True)
