@@ -75,6 +75,11 @@ class ServingCollector(Collector):
         run_s, host_s = device.occupancy.run_s, device.occupancy.host_s
         yield CounterMetricFamily("headrace_engine_device_run_seconds_total", "Inside runs", value=run_s)
         yield CounterMetricFamily("headrace_engine_device_host_seconds_total", "Outside, work waiting", value=host_s)
+        pool = self._serving.pool
+        inside, done = "Images and texts that are read or wait for it", "Images and texts that were read"
+        yield GaugeMetricFamily("headrace_engine_prepare_inside", inside, value=pool.num_inside)
+        yield CounterMetricFamily("headrace_engine_prepared_total", done, value=pool.num_done)
+        yield CounterMetricFamily("headrace_engine_prepare_seconds_total", "Of threads, at it", value=pool.busy_s)
 
     def _batches(self) -> Iterator[Metric]:
         """How many runs had how many rows, and what they took."""

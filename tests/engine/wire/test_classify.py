@@ -269,6 +269,15 @@ async def test_a_model_of_another_kind_takes_no_classification(engine: Engine) -
     assert "tensor" in answer["error"]["message"]
 
 
+async def test_what_was_read_is_counted(engine: Engine) -> None:
+    for _ in range(2):
+        await engine.ask("pictures", encoded(RED))
+    async with engine.client.get("/metrics") as answer:
+        page = (await answer.text()).splitlines()
+    assert "headrace_engine_prepared_total 2.0" in page
+    assert "headrace_engine_prepare_inside 0.0" in page
+
+
 async def test_nothing_is_decoded_before_the_model_has_a_place(engine: Engine) -> None:
     """A full model refuses what is not even base64, and the pool is never asked."""
     model = engine.serving.fleet.entries["pictures"].model
