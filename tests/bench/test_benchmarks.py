@@ -34,8 +34,15 @@ RATIOS = {
     "llm_soak": {"llm_rss_slope_kib_per_min", "left_inside", "llm_soak_failures"},
     "batching": {"embed_vs_bare", "adaptive_vs_rate", "batching_gain_of_bare", "engine_memory_mib"},
     "tensors": {"added_p50_ms", "identity_vs_echo", "binary_vs_raw_copy", "binary_vs_json"},
+    "preprocess": {
+        "preprocess_vs_pillow",
+        "image_end_to_end_vs_pillow",
+        "multimodal_preprocess_gain",
+        "multimodal_end_to_end_gain",
+        "same_top_1",
+    },
 }
-MODEL = ("llm", "arrivals", "host_work", "loading", "lookup", "llm_soak", "batching")
+MODEL = ("llm", "arrivals", "host_work", "loading", "lookup", "llm_soak", "batching", "preprocess")
 EDGE = [name for name in RATIOS if name not in MODEL]
 
 
