@@ -47,7 +47,7 @@ def from_array(array: NDArray[Any], datatype: Datatype) -> memoryview:
             element = value.encode() if isinstance(value, str) else value
             pieces += (_LENGTH.pack(len(element)), element)
         return memoryview(b"".join(pieces))
-    return memoryview(np.ascontiguousarray(array, DTYPES[datatype]).reshape(-1)).cast("B")
+    return np.ascontiguousarray(array, DTYPES[datatype]).reshape(-1).data.cast("B")
 
 
 def _elements(raw: memoryview, wanted: int, tensor: str) -> NDArray[Any]:

@@ -39,7 +39,7 @@ def divide(pieces: list[bytes], json_bytes: int) -> tuple[bytes, memoryview]:
         pieces.clear()
         return header, memoryview(b"")
     padding = -json_bytes % _ALIGNMENT_BYTES
-    whole = memoryview(np.empty(padding + size, np.uint8))
+    whole = np.empty(padding + size, np.uint8).data
     at = padding
     for piece in pieces:
         whole[at : at + len(piece)] = piece

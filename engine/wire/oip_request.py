@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -129,7 +129,7 @@ def _shape(value: Any, place: str) -> list[int]:
 def _datatype(value: Any, place: str) -> Datatype:
     if not isinstance(value, str) or value not in DTYPES:
         raise invalid(f"{place}: datatype must be one of {', '.join(DTYPES)}")
-    return cast(Datatype, value)
+    return value
 
 
 def _parameters(table: Mapping[str, Any], place: str, known: Sequence[str]) -> dict[str, Any]:
