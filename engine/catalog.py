@@ -24,7 +24,7 @@ from engine import model_folder
 from engine.catalog_models import CATALOG as CATALOG
 from engine.catalog_models import CatalogModel as CatalogModel
 from engine.fetch import Progress, fetch
-from engine.importers.decode_weights import Precision
+from engine.importers.decode_weights import KvCache, Precision
 from engine.importers.exported_program import import_exported_program
 from engine.importers.gguf import import_gguf
 from engine.importers.hugging_face import import_hugging_face
@@ -69,12 +69,13 @@ def import_model(
     name: str | None = None,
     weights: Precision = "exact",
     extras: Extras = NO_EXTRAS,
+    kv_cache: KvCache = "float32",
 ) -> ModelFolder:
     """Make the model folder ``models_dir/name`` from a .gguf, .onnx or .pt2 file or a Hugging Face directory.
 
     name: by default the file's or directory's own; weights: in what form a chat model's matrices are kept (those of a
-    directory are float32 already); extras: of the others. Raises ModelError, also when a sound model of that name is
-    there.
+    directory are float32 already); kv_cache: in what form it keeps keys and values; extras: of the others. Raises
+    ModelError, also when a sound model of that name is there.
     """
     stem = path.resolve().name
     if path.suffix in _FILE_TYPES:
@@ -82,19 +83,21 @@ def import_model(
     name = name or re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", stem).strip("-")
     if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ModelError(f"{name!r} cannot name a model; use letters, digits, dot, dash and underscore")
-    importer = importer_of(path, weights, extras)
+    importer = importer_of(path, weights, extras, kv_cache)
     with _spoken(models_dir), _locked(models_dir, progress):
         if _sound(models_dir / name) is not None:
             raise ModelError(f"{models_dir / name}: is there already; remove it first, or import under another name")
         return importer(path, models_dir / name, name=name, progress=progress)
 
 
-def importer_of(path: Path, weights: Precision = "exact", extras: Extras = NO_EXTRAS) -> Callable[..., ModelFolder]:
+def importer_of(
+    path: Path, weights: Precision = "exact", extras: Extras = NO_EXTRAS, kv_cache: KvCache = "float32"
+) -> Callable[..., ModelFolder]:
     """What makes a model folder of what lies at `path`; called with that, the folder, `name` and `progress`."""
     if (path / "config.json").is_file():
-        return partial(import_hugging_face, weights=weights)
+        return partial(import_hugging_face, weights=weights, kv_cache=kv_cache)
     if path.is_file() and path.suffix == ".gguf":
-        return partial(import_gguf, weights=weights)
+        return partial(import_gguf, weights=weights, kv_cache=kv_cache)
     if path.is_file() and path.suffix == ".onnx":
         return partial(import_onnx, extras=extras)
     if path.is_file() and path.suffix == ".pt2":

@@ -57,6 +57,7 @@ class ChatFacts(Table):
     eos_ids: tuple[Annotated[int, Field(ge=0)], ...]  # ids that end an answer
     bos_id: int | None = None
     add_bos: bool = False  # whether a prompt must begin with bos_id when the template has not put it there
+    kv_cache: Literal["float32", "int8"] = "float32"  # the numbers of which the memory of keys and values is made
 
 
 class EmbeddingFacts(Table):

@@ -35,6 +35,13 @@ class Weights(StrEnum):
     float32 = "float32"
 
 
+class KvCache(StrEnum):
+    """In what form a chat model keeps keys and values."""
+
+    float32 = "float32"
+    int8 = "int8"
+
+
 @app.command()
 def pull(
     name: Annotated[str, typer.Argument(metavar="NAME")],
@@ -48,8 +55,10 @@ def pull(
     """Download a model of the catalogue at its pinned version and make a model folder of it."""
     from engine import catalog
 
-    form = None if weights is None else weights.value
-    _make(lambda models_dir, progress: catalog.pull(name, models_dir, progress, form), directory, as_json)
+    def make(models_dir: Path, progress: Callable[[str, int, int], None]) -> Any:
+        return catalog.pull(name, models_dir, progress, weights.value if weights else None)
+
+    _make(make, directory, as_json)
 
 
 @app.command("import")
@@ -65,6 +74,14 @@ def import_(
             "read about twice as fast), or as float32 numbers.",
         ),
     ] = Weights.exact,
+    kv_cache: Annotated[
+        KvCache,
+        typer.Option(
+            "--kv-cache",
+            help="A chat model's keys and values as float32, or in eight bits: a quarter of the memory and faster over "
+            "long texts, but prompts are read more slowly. Wants --weights int8.",
+        ),
+    ] = KvCache.float32,
     shapes: Annotated[
         list[str] | None,
         typer.Option(
@@ -81,7 +98,9 @@ def import_(
 
     extras = Extras(shapes=dict(map(_shape, shapes or [])))
     _make(
-        lambda models_dir, progress: catalog.import_model(path, models_dir, progress, name, weights.value, extras),
+        lambda models_dir, progress: catalog.import_model(
+            path, models_dir, progress, name, weights.value, extras, kv_cache.value
+        ),
         directory,
         as_json,
     )

@@ -8,7 +8,7 @@ import onnx
 
 from engine import model_folder
 from engine.importers.calibration_text import CALIBRATION_TEXT
-from engine.importers.decode_weights import DecoderWriter, Precision, Progress, StoredTensor, chat_facts
+from engine.importers.decode_weights import DecoderWriter, KvCache, Precision, Progress, StoredTensor, chat_facts
 from engine.importers.family import Hyperparameters
 from engine.importers.rounded_weights import RoundedWriter
 from engine.importers.vocabulary import ModelVocabulary
@@ -36,8 +36,11 @@ def write_chat_folder(
     name: str,
     progress: Progress,
     weights: Precision = "exact",
+    kv_cache: KvCache = "float32",
 ) -> ModelFolder:
     """Make the model folder `destination`; it appears whole or not at all. `origin` reads and hashes the files."""
+    if kv_cache == "int8" and (weights != "int8" or source.model.head_dim % 4):
+        raise ModelError("keys and values in eight bits want weights in eight bits, and heads of a multiple of four")
     with model_folder.staged(destination) as directory:
         progress("hash", 0, 1)
         hashed = origin()
@@ -48,7 +51,7 @@ def write_chat_folder(
         with WeightsFile(directory / model_folder.WEIGHTS) as file:
             if weights == "int8":
                 tokens = _calibration(ids_file, source)
-                graph = RoundedWriter(source.model, source.tensors, file, progress, tokens).graph()
+                graph = RoundedWriter(source.model, source.tensors, file, progress, tokens, kv_cache=kv_cache).graph()
             else:
                 in_blocks = weights == "exact"
                 graph = DecoderWriter(source.model, source.tensors, file, progress, in_blocks=in_blocks).graph()
@@ -65,7 +68,11 @@ def write_chat_folder(
             created=created_now(),
             source=hashed,
             chat=chat_facts(
-                source.model, eos_ids=vocabulary.eos_ids, bos_id=vocabulary.bos_id, add_bos=vocabulary.add_bos
+                source.model,
+                eos_ids=vocabulary.eos_ids,
+                bos_id=vocabulary.bos_id,
+                add_bos=vocabulary.add_bos,
+                kv_cache=kv_cache,
             ),
             tokenizer=vocabulary.facts,
         )

@@ -7,7 +7,7 @@ stand in the graph because they cost numpy several milliseconds a step. Knows ON
 Inputs     tokens int64 [T], gather int64 [B, S] (packed index of each padded place), scatter int64 [T] (its inverse,
            into B·S), last int64 [R] (places of `tokens` whose logits are wanted), seqlens_k int32 [B] (tokens held
            after the step, less one), query_seqlens int32 [B] (new tokens; 0 for an idle row), total int32 (greatest
-           length after the step), past_key.N and past_value.N float32 [B, kv_heads, C, head_dim]
+           length after the step), past_key.N and past_value.N float32 or int8 [B, kv_heads, C, head_dim]
 Outputs    top_ids int64 [R, K], top_logits float32 [R, K], logsumexp float32 [R, 1], logits float32 [R, V],
            present_key.N and present_value.N, to be bound to the buffers of the past
 """
@@ -49,6 +49,7 @@ class Layer:
     gate_up: Sequence[Weight]
     down: Weight
     query_key_norm: TensorProto | None = None  # float32 [heads + kv_heads, head_dim], gains of each head's RMS norm
+    cache_steps: tuple[TensorProto, TensorProto] | None = None  # of int8 keys and values, [1, kv_heads, 1, head_dim]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,8 @@ def build_graph(shape: Shape, weights: Weights, cosines: TensorProto, sines: Ten
         if layer.query_key_norm is not None:
             packed = _normalise_heads(graph, shape, packed, layer.query_key_norm, name)
         final = number == shape.layers - 1  # after its attention only the last tokens matter
-        mixed = _attend(graph, shape, number, packed, rotary, last_scatter if final else "scatter")
+        steps = [] if layer.cache_steps is None else [graph.tensor(step) for step in layer.cache_steps]
+        mixed = _attend(graph, shape, number, packed, rotary, steps, last_scatter if final else "scatter")
         if final:
             residual = graph.add("Gather", [residual, "last"], "last_residual")
         delta = graph.project(mixed, [layer.attention_output], f"{name}.attention_output")
@@ -95,7 +97,7 @@ def build_graph(shape: Shape, weights: Weights, cosines: TensorProto, sines: Ten
     top_k = graph.constant("top_k", np.array([shape.top_k], np.int64))
     graph.add("TopK", [logits, top_k], "top_logits", "top_ids", axis=-1, largest=1, sorted=1)
     _log_sum_exp(graph, logits, "logsumexp")
-    return _model(shape, graph)
+    return _model(shape, graph, TensorProto.FLOAT if weights.layers[0].cache_steps is None else TensorProto.INT8)
 
 
 def _normalise(
@@ -126,13 +128,21 @@ def _normalise_heads(graph: Graph, shape: Shape, packed: str, gains: TensorProto
     return graph.add("Concat", [joined, values], f"{name}.query_key_value_normed", axis=-1)
 
 
-def _attend(graph: Graph, shape: Shape, layer: int, packed: str, rotary: Sequence[str], places: str) -> str:
-    """Attention of packed queries, keys and values [T, ·] over the slots' memory; returns packed rows at `places`."""
+def _attend(
+    graph: Graph, shape: Shape, layer: int, packed: str, rotary: Sequence[str], steps: Sequence[str], places: str
+) -> str:
+    """Attention of packed queries, keys and values [T, ·] over the slots' memory; returns packed rows at `places`.
+
+    steps: of int8 keys and of int8 values; of none, the memory is float32.
+    """
     name = f"layer.{layer}"
     padded = graph.add("Gather", [packed, "gather"], f"{name}.padded")
     past = [f"past_key.{layer}", f"past_value.{layer}"]
-    # key and value are empty because the query carries all three; after the rotary tables come seven unused inputs.
-    inputs = [padded, "", "", *past, "seqlens_k", "total", *rotary, *[""] * 7, "query_seqlens"]
+    # Key and value are empty because the query carries all three; after the rotary tables and after the steps come
+    # inputs that are not used.
+    unused, steps_or_none = [""] * 3, steps or ["", ""]
+    inputs = [padded, "", "", *past, "seqlens_k", "total", *rotary, *unused, *steps_or_none, "", "", "query_seqlens"]
+    eight_bits = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL", "kv_cache_bit_width": 8}
     attended = graph.add(
         "GroupQueryAttention",
         inputs,
@@ -144,6 +154,7 @@ def _attend(graph: Graph, shape: Shape, layer: int, packed: str, rotary: Sequenc
         kv_num_heads=shape.kv_heads,
         do_rotary=1,
         rotary_interleaved=int(shape.interleaved),
+        **(eight_bits if steps else {}),
     )
     width = graph.constant("attended_shape", np.array([-1, shape.heads * shape.head_dim], np.int64))
     flat = graph.add("Reshape", [attended, width], f"{name}.attended_flat")
@@ -172,7 +183,7 @@ def _log_sum_exp(graph: Graph, logits: str, output: str) -> str:
     return graph.add("Sub", [one_logit, its_log], output)
 
 
-def _model(shape: Shape, graph: Graph) -> onnx.ModelProto:
+def _model(shape: Shape, graph: Graph, cache_type: int) -> onnx.ModelProto:
     def value(name: str, element: int, *dims: int | str) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, element, dims)
 
@@ -186,14 +197,14 @@ def _model(shape: Shape, graph: Graph) -> onnx.ModelProto:
         value("seqlens_k", TensorProto.INT32, "B"),
         value("query_seqlens", TensorProto.INT32, "B"),
         value("total", TensorProto.INT32),
-        *(value(f"past_{name}", TensorProto.FLOAT, *cache) for name in caches),
+        *(value(f"past_{name}", cache_type, *cache) for name in caches),
     ]
     outputs = [
         value("top_ids", TensorProto.INT64, "R", shape.top_k),
         value("top_logits", TensorProto.FLOAT, "R", shape.top_k),
         value("logsumexp", TensorProto.FLOAT, "R", 1),
         value("logits", TensorProto.FLOAT, "R", shape.vocab_size),
-        *(value(f"present_{name}", TensorProto.FLOAT, *cache) for name in caches),
+        *(value(f"present_{name}", cache_type, *cache) for name in caches),
     ]
     body = helper.make_graph(graph.nodes, "decode", inputs, outputs, initializer=list(graph.initializers.values()))
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1)]

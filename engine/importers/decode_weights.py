@@ -29,6 +29,9 @@ Progress = Callable[[str, int, int], None]  # what is being done, how much of it
 #: Of matrices: blocks as the file has them, projections in eight bits with their inputs, or all as float32.
 Precision = Literal["exact", "int8", "float32"]
 
+#: Of what numbers the memory of keys and values is made.
+KvCache = Literal["float32", "int8"]
+
 MAX_CHUNK_TOKENS = 512  # new tokens of one sequence in one run; the key/value memory has as much to spare
 TOP_K = 64
 PIECE_BYTES = 4 << 20  # of a stored tensor that are converted at a time
@@ -50,7 +53,14 @@ class StoredTensor:
             yield piece if self.form is not None else as_float32(piece)
 
 
-def chat_facts(model: Hyperparameters, *, eos_ids: tuple[int, ...], bos_id: int | None, add_bos: bool) -> ChatFacts:
+def chat_facts(
+    model: Hyperparameters,
+    *,
+    eos_ids: tuple[int, ...],
+    bos_id: int | None,
+    add_bos: bool,
+    kv_cache: KvCache = "float32",
+) -> ChatFacts:
     """What the manifest says of a model that a DecoderWriter has written."""
     return ChatFacts(
         layers=model.layers,
@@ -65,6 +75,7 @@ def chat_facts(model: Hyperparameters, *, eos_ids: tuple[int, ...], bos_id: int 
         eos_ids=eos_ids,
         bos_id=bos_id,
         add_bos=add_bos,
+        kv_cache=kv_cache,
     )
 
 
@@ -136,7 +147,12 @@ class DecoderWriter:
             gate_up=self._group([f"{block}.ffn_{part}" for part in ("gate", "up")], before_feed_forward),
             down=self._writes(f"{block}.ffn_down", inner=True),
             query_key_norm=None if gains is None else self._append(f"{block}.head_norms", gains),
+            cache_steps=self._cache_steps(block),
         )
+
+    def _cache_steps(self, block: str) -> tuple[TensorProto, TensorProto] | None:
+        """The steps of keys and of values that are kept in eight bits, [1, kv_heads, 1, head_dim]."""
+        return None
 
     def _head_gains(self, block: str) -> Floats | None:
         """Of the norms of every head of queries and then of keys, [heads + kv_heads, head_dim]; None: it has none."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from engine import model_folder
 from engine.importers import gguf_blocks, gguf_super_blocks
 from engine.importers.chat_folder import ChatSource, check_shapes, write_chat_folder
-from engine.importers.decode_weights import Precision, Progress, StoredTensor
+from engine.importers.decode_weights import KvCache, Precision, Progress, StoredTensor
 from engine.importers.gguf_family import read_hyperparameters
 from engine.importers.gguf_vocabulary import read_vocabulary
 from engine.manifest import Source
@@ -40,6 +40,7 @@ def import_gguf(
     name: str | None = None,
     progress: Progress = lambda stage, done, total: None,
     weights: Precision = "exact",
+    kv_cache: KvCache = "float32",
 ) -> ModelFolder:
     """Make the model folder `destination` from the GGUF file `source`; it appears whole or not at all.
 
@@ -57,7 +58,7 @@ def import_gguf(
         return Source(file=source.name, sha256=model_folder.sha256(source))
 
     return write_chat_folder(
-        model, origin, destination, name=name or destination.name, progress=progress, weights=weights
+        model, origin, destination, name=name or destination.name, progress=progress, weights=weights, kv_cache=kv_cache
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from engine import model_folder
 from engine.importers.bert import import_bert
 from engine.importers.chat_folder import ChatSource, check_shapes, write_chat_folder
-from engine.importers.decode_weights import Precision, Progress, StoredTensor
+from engine.importers.decode_weights import KvCache, Precision, Progress, StoredTensor
 from engine.importers.family import Hyperparameters
 from engine.importers.hugging_face_config import read_hyperparameters
 from engine.importers.hugging_face_files import read_json, read_license
@@ -51,6 +51,7 @@ def import_hugging_face(
     name: str | None = None,
     progress: Progress = lambda stage, done, total: None,
     weights: Precision = "exact",
+    kv_cache: KvCache = "float32",
 ) -> ModelFolder:
     """Make the model folder `destination` from the directory `source`; it appears whole or not at all.
 
@@ -59,8 +60,10 @@ def import_hugging_face(
     """
     config = read_json(source / "config.json")
     if config.get("model_type") == "bert":
-        if weights == "int8":
-            raise ModelError(f"{source}: eight-bit weights are for language models; import it without --weights")
+        if weights == "int8" or kv_cache == "int8":
+            raise ModelError(
+                f"{source}: eight bits are for language models; import it without --weights and --kv-cache"
+            )
         return import_bert(source, destination, name=name, progress=progress)
     try:
         model = read_hyperparameters(config)
@@ -79,6 +82,7 @@ def import_hugging_face(
         name=name or destination.name,
         progress=progress,
         weights=weights,
+        kv_cache=kv_cache,
     )
 
 

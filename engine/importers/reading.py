@@ -6,6 +6,8 @@ of one projection at a time. Pure numpy in float32.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +23,14 @@ def passage_tokens(num_tokens: int, context: int) -> int:
     return min(num_tokens, context, PASSAGE_TOKENS)
 
 
+class Attended(NamedTuple):
+    """Attention's answer, and how large what it kept in memory was."""
+
+    mixed: Floats  # [T, heads·head_dim]
+    largest_keys: Floats  # [kv_heads, head_dim], of each pair that is rotated together
+    largest_values: Floats  # [kv_heads, head_dim]
+
+
 class Reading:
     """Passages in the residual stream of a model, between two of its projections."""
 
@@ -34,8 +44,8 @@ class Reading:
         """The residual [T, hidden] after an RMS norm without gain."""
         return _normed(self._residual, self._model.norm_epsilon)
 
-    def attend(self, packed: Floats, gains: Floats | None) -> Floats:
-        """Attention's answer [T, heads·head_dim] to queries, keys and values [T, (heads + 2 kv_heads)·head_dim].
+    def attend(self, packed: Floats, gains: Floats | None) -> Attended:
+        """Attention over queries, keys and values [T, (heads + 2 kv_heads)·head_dim].
 
         gains: [heads + kv_heads, head_dim], of the norms of queries and keys, where the model has them.
         """
@@ -53,7 +63,12 @@ class Reading:
             scores = queries_keys[:, :, head] @ keys / np.sqrt(np.float32(model.head_dim)) + unseen
             weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
             mixed[:, :, head] = weights / weights.sum(axis=-1, keepdims=True) @ values[:, :, group]
-        return mixed.reshape(len(packed), model.heads * model.head_dim)
+        keys = self._pair_sizes(queries_keys[:, :, model.heads :])
+        return Attended(
+            mixed.reshape(len(packed), model.heads * model.head_dim),
+            keys.max(axis=(0, 1), initial=0),
+            np.abs(values).max(axis=(0, 1), initial=0),
+        )
 
     def activate(self, gate_up: Floats) -> Floats:
         """silu(gate) · up of both, [T, 2 feed_forward]."""
@@ -66,15 +81,25 @@ class Reading:
         self._residual = self._residual + delta
 
     def _rotated(self, heads: Floats) -> Floats:
-        pairs = self._model.head_dim // 2
-        first, second = (slice(0, pairs), slice(pairs, None))
-        if self._model.interleaved:
-            first, second = (slice(0, None, 2), slice(1, None, 2))
+        first, second = self._pairs()
         left, right = heads[..., first], heads[..., second]
         turned = np.empty_like(heads)
         turned[..., first] = left * self._cosines - right * self._sines
         turned[..., second] = left * self._sines + right * self._cosines
         return turned
+
+    def _pair_sizes(self, heads: Floats) -> Floats:
+        """For each number the length of its pair, which no rotation changes."""
+        first, second = self._pairs()
+        sizes = np.empty_like(heads)
+        sizes[..., first] = sizes[..., second] = np.hypot(heads[..., first], heads[..., second])
+        return sizes
+
+    def _pairs(self) -> tuple[slice, slice]:
+        """Where the numbers lie that are rotated together."""
+        if self._model.interleaved:
+            return slice(0, None, 2), slice(1, None, 2)
+        return slice(0, self._model.head_dim // 2), slice(self._model.head_dim // 2, None)
 
 
 def _normed(values: Floats, epsilon: float) -> Floats:

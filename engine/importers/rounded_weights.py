@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from engine.importers.compensation import Compensation
-from engine.importers.decode_weights import DecoderWriter, Floats, Progress, StoredTensor
+from engine.importers.decode_weights import DecoderWriter, Floats, KvCache, Progress, StoredTensor
 from engine.importers.family import Hyperparameters
 from engine.importers.projections import Rounded, Weight
 from engine.importers.reading import Reading, passage_tokens
 from engine.importers.rotations import hadamard, neighbours, rotation
 from engine.importers.safetensors import as_float32
 from engine.importers.weights import WeightsFile
+
+CACHE_HEADROOM = 1.2  # what is kept in memory may be so much larger than any that was seen before it is cut off
 
 Rows = tuple[NDArray[np.int8], Floats]  # integers [N, K] and scales [N]
 
@@ -37,11 +39,15 @@ class RoundedWriter(DecoderWriter):
         file: WeightsFile,
         progress: Progress,
         text: Sequence[int],
+        *,
+        kv_cache: KvCache = "float32",
     ) -> None:
         """text: tokens like those that the model will read; of none, it reads a single one."""
         super().__init__(model, tensors, file, progress)
+        self._kv_cache = kv_cache
         self._turn = rotation(model.hidden)
         self._text = text or (0,)
+        self._largest: list[Floats] = []  # keys and values that attention kept last
         self._answers = np.zeros((0, 0), np.float32)  # of the projections that read the residual last
 
     def graph(self) -> onnx.ModelProto:
@@ -96,13 +102,23 @@ class RoundedWriter(DecoderWriter):
             turn = hadamard(neighbours(numbers.shape[1])).astype(np.float32)
             numbers, inputs = _turned(numbers, turn), _turned(inputs, turn)
         else:
-            inputs = self._reading.attend(self._answers, self._head_gains(name.rpartition(".")[0]))
+            inputs, *self._largest = self._reading.attend(self._answers, self._head_gains(name.rpartition(".")[0]))
         rows = Compensation(inputs).round_rows(numbers)
         stored = self._bias_values([name])
         bias = None if stored is None else stored @ self._turn
         self._reading.add(_answers(inputs, rows, bias) @ self._turn.T)
         self._advance([self._tensors[f"{name}.weight"]])
         return self._rounded(name, rows, bias, turn)
+
+    def _cache_steps(self, block: str) -> tuple[TensorProto, TensorProto] | None:
+        if self._kv_cache == "float32":
+            return None
+        steps = [np.maximum(largest * CACHE_HEADROOM / 127, 1e-12).astype(np.float32) for largest in self._largest]
+        keys, values = (
+            self._append(f"{block}.{name}_steps", step[None, :, None])
+            for name, step in zip(("key", "value"), steps, strict=True)
+        )
+        return keys, values
 
     def _numbers(self, name: str) -> Iterator[Floats]:
         tensor = self._tensors[f"{name}.weight"]

@@ -84,10 +84,13 @@ class Decoder:
         self.context = context
         self.vocab_size = facts.vocab_size
         self.max_chunk = facts.max_chunk  # tokens that one row may bring into a run
+        if deterministic:  # attention takes a row in tiles, and a token that is left over alone meets another kernel
+            self.max_chunk = min(self.max_chunk, 2 * facts.head_dim)
         self._session = session
         self._shape = KvShape.of(facts, slots=slots, context=context)
         self._memory = KvMemory(self._shape) if device is None else DeviceKvMemory(self._shape, *device)
         self._on_device = device is not None
+        self._kv_type = np.dtype(facts.kv_cache)
         self._held_tokens = np.zeros(slots, np.int32)
         self._step = _StepArrays(slots, facts, least=2 if deterministic else 1)
         self._bindings: dict[tuple[int, int], _Binding] = {}
@@ -174,7 +177,7 @@ class Decoder:
         memory = self._memory
         for number in range(2 * self._shape.layers):
             name = f"{('key', 'value')[number % 2]}.{number // 2}"
-            place = (memory.device, memory.device_id, np.float32, shape, memory.address_of(number) + offset)
+            place = (memory.device, memory.device_id, self._kv_type, shape, memory.address_of(number) + offset)
             binding.bind_input(f"past_{name}", *place)
             binding.bind_output(f"present_{name}", *place)
         bound = self._bindings[first, end] = _Binding(binding)
@@ -288,6 +291,8 @@ def load_decoder(
     if context is not None and context > facts.context:
         raise ModelError(f"{folder.path}: a context of {context} passes the model's {facts.context}; set it lower")
     session = open_session(folder.file(model_folder.GRAPH), threads=threads, placement=placement)
+    if device_of(session) is not None and facts.kv_cache != "float32":
+        raise ModelError(f"{folder.path}: keys and values in {facts.kv_cache} are for the CPU; import it in float32")
     try:
         return Decoder(
             session,

@@ -1,8 +1,9 @@
 """The memory of keys and values: one address range as long as all slots could need, of which only what is used exists.
 
-Each layer has two arrays float32 [slots, kv_heads, length, head_dim], in one anonymous mapping. The kernel gives a page
-when it is first written and takes it back on trim, so memory follows the tokens held and not the longest context.
-Huge pages are refused: one of them would cost 2 MiB for a sequence of four tokens. Knows nothing of ONNX Runtime.
+Each layer has two arrays float32 or int8 [slots, kv_heads, length, head_dim], in one anonymous mapping. The kernel
+gives a page when it is first written and takes it back on trim, so memory follows the tokens held and not the longest
+context. Huge pages are refused: one of them would cost 2 MiB for a sequence of four tokens. Knows nothing of ONNX
+Runtime.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from engine.manifest import ChatFacts
 
 FLOAT_BYTES = 4
+NUMBER_BYTES = {"float32": FLOAT_BYTES, "int8": 1}
 _MAP_NORESERVE = 0x4000  # Linux; the mmap module of Python 3.11 does not name it
 
 
@@ -33,17 +35,18 @@ class KvShape:
     kv_heads: int
     length: int
     head_dim: int
+    number_bytes: int = FLOAT_BYTES  # where it is one, head_dim is a multiple of four, or no head would begin on a page
 
     @classmethod
     def of(cls, facts: ChatFacts, *, slots: int, context: int) -> KvShape:
         """The memory that `slots` sequences of up to `context` tokens of this model need."""
         length = page_aligned_length(context + facts.max_chunk)  # a row's padding must fit behind its tokens too
-        return cls(facts.layers, slots, facts.kv_heads, length, facts.head_dim)
+        return cls(facts.layers, slots, facts.kv_heads, length, facts.head_dim, NUMBER_BYTES[facts.kv_cache])
 
     @property
     def token_bytes(self) -> int:
         """What one token of one head takes in one array."""
-        return self.head_dim * FLOAT_BYTES
+        return self.head_dim * self.number_bytes
 
     @property
     def head_bytes(self) -> int:
@@ -65,7 +68,7 @@ class KvShape:
         return _whole_pages(tokens * self.token_bytes) * self.kv_heads * 2 * self.layers
 
     def filled_bytes(self, tokens: int) -> int:
-        """What the keys and values of `tokens` tokens fill of it: 2 · layers · kv_heads · head_dim · tokens · 4."""
+        """What the keys and values of `tokens` tokens fill: 2 · layers · kv_heads · head_dim · tokens · bytes of one."""
         return 2 * self.layers * self.kv_heads * self.token_bytes * tokens
 
 

@@ -37,7 +37,7 @@ def test_a_whole_model_read_this_way_ends_with_the_references_logits(tmp_path: P
             gains = np.concatenate([np.tile(tensors[f"{block}.{name}.weight"], (n, 1)) for name, n in counts.items()])
         normed = reading.normed() * tensors[f"{block}.attn_norm.weight"]
         packed = project(normed, *(f"{block}.attn_{part}" for part in "qkv"))
-        reading.add(project(reading.attend(packed, gains), f"{block}.attn_output"))
+        reading.add(project(reading.attend(packed, gains).mixed, f"{block}.attn_output"))
         normed = reading.normed() * tensors[f"{block}.ffn_norm.weight"]
         both = project(normed, f"{block}.ffn_gate", f"{block}.ffn_up")
         reading.add(project(reading.activate(both), f"{block}.ffn_down"))
