@@ -43,8 +43,15 @@ def parse_arguments(arguments: list[str]) -> EngineSettings:
     parser.add_argument("--context", type=int, help="tokens per chat; default: the model's own")
     parser.add_argument("--max-queue", type=int, default=128, help="requests that may wait")
     parser.add_argument("--max-stall", type=float, default=0.1, metavar="SECONDS", help="added to a decode step")
+    parser.add_argument("--no-speculation", action="store_true", help="read no likely tokens ahead")
     chosen = parser.parse_args(arguments)
-    options = {"slots": chosen.slots, "context": chosen.context, "max_queue": chosen.max_queue}
+    options = {
+        "slots": chosen.slots,
+        "context": chosen.context,
+        "max_queue": chosen.max_queue,
+        "max_stall_s": chosen.max_stall,
+        "speculation": not chosen.no_speculation,
+    }
     models = []
     for text in chosen.model:
         name, equals, path = text.partition("=")
@@ -55,9 +62,7 @@ def parse_arguments(arguments: list[str]) -> EngineSettings:
         return EngineSettings(
             socket_path=chosen.socket,
             threads=chosen.threads,
-            models=tuple(
-                ModelSettings(name=name, path=path, max_stall_s=chosen.max_stall, **options) for name, path in models
-            ),
+            models=tuple(ModelSettings(name=name, path=path, **options) for name, path in models),
         )
     except ValueError as error:
         parser.error(str(error))

@@ -54,6 +54,9 @@ def test_the_command_line_makes_the_same_settings(capsys: pytest.CaptureFixture[
         ("a", "/m/a=b", 2),
         ("b", "/m/b", 2),
     ]
+    assert all(model.speculation for model in settings.models)
+    plain = parse_arguments(["--socket", "/e", "--model", "a=/m", "--no-speculation"])
+    assert [model.speculation for model in plain.models] == [False]
     for bad in (["--model", "a"], ["--model", "a=/m", "--slots", "0"], ["--model", "a=/m", "--model", "a=/m"]):
         with pytest.raises(SystemExit, match="2"):
             parse_arguments(["--socket", "/e", *bad])
