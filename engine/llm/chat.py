@@ -111,7 +111,7 @@ class ChatModel:
             vocabulary=vocabulary,
             template=template,
             end_ids=facts.eos_ids,
-            max_chunk=facts.max_chunk,
+            max_chunk=decoder.max_chunk,
             kv_bytes=kv_bytes,
             bos_id=facts.bos_id if facts.add_bos else None,
             created=int(datetime.fromisoformat(folder.manifest.created).timestamp()),
