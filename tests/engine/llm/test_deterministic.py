@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -32,6 +33,14 @@ def real(smollm2: ModelFolder) -> Iterator[Decoder]:
     decoder.close()
 
 
+def read_alone(decoder: Decoder, text: list[int]) -> list[np.ndarray]:
+    """The logits after each token of it, read in pieces as long as may be."""
+    begins = range(0, len(text) - 1, decoder.max_chunk)  # a last token alone is read by the piece before it
+    edges = pairwise([*begins, len(text)])
+    rows = [RowWork(0, text[begin:end], begin, end - begin) for begin, end in edges]
+    return [logits.whole() for row in rows for logits in decoder.run([row])[0]]
+
+
 def check_company(decoder: Decoder, vocab_size: int, seed: int) -> None:
     """Every slot reads a text of its own, in random pieces, in steps with a random choice of the others."""
     random = np.random.default_rng(seed)
@@ -39,14 +48,13 @@ def check_company(decoder: Decoder, vocab_size: int, seed: int) -> None:
     texts = [random.integers(3, vocab_size, num + ANSWER).tolist() for num in prompts]
     alone = []
     for text in texts:
-        (answer,) = decoder.run([RowWork(0, text, 0, ANSWER + 1)])
-        alone.append([row.whole() for row in answer])
+        alone.append(read_alone(decoder, text)[-ANSWER - 1 :])
     held = [0] * decoder.slots
     while unread := [slot for slot, text in enumerate(texts) if held[slot] < len(text)]:
         rows = []
         for slot in random.permutation(unread)[: random.integers(1, len(unread) + 1)]:
             left = prompts[slot] - held[slot]
-            end = held[slot] + (1 if left <= 0 else int(random.integers(1, left + 1)))
+            end = held[slot] + (1 if left <= 0 else int(random.integers(1, min(left, decoder.max_chunk) + 1)))
             begin = max(0, min(held[slot], end - 2))  # a token that would stand alone comes with the one before it
             rows.append(RowWork(int(slot), texts[slot][begin : max(end, 2)], begin, int(end >= prompts[slot])))
         for row, answer in zip(rows, decoder.run(rows), strict=True):
@@ -54,6 +62,21 @@ def check_company(decoder: Decoder, vocab_size: int, seed: int) -> None:
             for logits in answer:
                 expected = alone[row.slot][held[row.slot] - prompts[row.slot]]
                 np.testing.assert_array_equal(logits.whole(), expected)
+
+
+def test_a_row_is_no_longer_than_what_attention_takes_at_a_time(tiny: Decoder) -> None:
+    text = np.random.default_rng(1).integers(3, tiny.vocab_size, 3 * tiny.max_chunk).tolist()
+
+    def read(cuts: list[int]) -> list[np.ndarray]:
+        rows = [RowWork(0, text[begin:end], begin, end - begin) for begin, end in pairwise(np.cumsum([0, *cuts]))]
+        return [logits.whole() for row in rows for logits in tiny.run([row])[0]]
+
+    longest = tiny.max_chunk
+    expected = read([longest] * 3)
+    for cuts in ([longest - 1, longest, 2, longest - 1], [2, *[longest - 1] * 2, longest], [7, 9] * 3):
+        np.testing.assert_array_equal(read(cuts), expected[: sum(cuts)])
+    with pytest.raises(ValueError, match=f"a row brings 1 to {longest}"):
+        tiny.run([RowWork(0, text[: longest + 1], 0, 1)])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -77,22 +100,23 @@ def test_an_answer_has_the_same_log_probabilities_alone_and_among_others(tiny_ch
         model.lane.add(job)
         return job, logprobs
 
-    def steps(count: int) -> None:
-        for _ in range(count):
-            if (planned := model.lane.plan(0.0, 0.001)) is not None:
-                for job, event in planned.run():
-                    job.deliver(event)
+    def step() -> None:
+        if (planned := model.lane.plan(0.0, 0.001)) is not None:
+            for job, event in planned.run():
+                job.deliver(event)
 
     def question(length: int) -> list[int]:
         return np.random.default_rng(length).integers(3, 200, length).tolist()
 
     job, alone = ask(question(33), seed=7)
-    steps(40)
-    assert len(alone) == 12
+    while len(alone) < 12:
+        step()
     others = [ask(question(length), length) for length in (50, 2)]
-    steps(3)
+    for _ in range(3):
+        step()
     again, among = ask(question(33), seed=7)
     others.append(ask(question(20), 20))
-    steps(80)
+    while len(among) < 12:
+        step()
     assert (again.tokens, among) == (job.tokens, alone)
     model.close()
