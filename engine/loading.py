@@ -27,6 +27,8 @@ _ALL_BYTES = 1 << 62  # on a GPU keys and values are allocated whole, so nothing
 #: What a loaded model takes for each byte of its files: the runtime lays quantised weights out anew beside the mapped
 #: ones (SmolLM2-135M: 135 MB for 109 MB). What is only mapped the system can take back.
 _LOADED_PER_FILE_BYTE = 1.25
+#: And an embedding model, which has two sessions (MiniLM: 124 MB for 91 MB).
+_EMBEDDING_PER_FILE_BYTE = 1.5
 
 
 def open_entry(settings: ModelSettings, threads: int, quiet: Callable[[], object] | None = None) -> Entry:
@@ -61,7 +63,8 @@ def need(folder: ModelFolder, settings: ModelSettings) -> Need:
     """What the model takes of the box's memory at least; one that runs on a GPU in any case takes none."""
     if "cpu" not in settings.placement.tried:
         return Need(0)
-    weights_bytes = int(folder.total_bytes() * _LOADED_PER_FILE_BYTE)
+    per_byte = _EMBEDDING_PER_FILE_BYTE if folder.manifest.kind == "embedding" else _LOADED_PER_FILE_BYTE
+    weights_bytes = int(folder.total_bytes() * per_byte)
     facts = folder.manifest.chat
     if facts is None:
         return Need(weights_bytes)
