@@ -93,6 +93,9 @@ def _check_models(config: HeadraceConfig, root: Path) -> Iterator[Finding]:
     for name, model in models.by_name.items():
         if model.provider != "cpu" and (why := _why_absent(model)):
             yield ("models", name, "provider"), why
+        if model.path is None and models.repository is None:
+            yield ("models", name, "path"), "is missing; it is required where there is no `models.repository`"
+            continue
         path = root / models.path_of(name)
         loc: Loc = ("models", name, *(("path",) if model.path else ()))
         if not path.is_dir():

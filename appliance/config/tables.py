@@ -138,10 +138,8 @@ class Models(Table):
 
     @model_validator(mode="after")
     def _names(self) -> Models:
-        for name, model in self.by_name.items():
+        for name in self.by_name:
             _name(name)
-            if model.path is None and self.repository is None:
-                raise ValueError(f"{name} needs a path to its model folder, as long as there is no repository")
         return self
 
     @property
@@ -149,7 +147,8 @@ class Models(Table):
         return self.__pydantic_extra__
 
     def path_of(self, name: str) -> str:
-        """The folder of a model, by its name here, as the file has it."""
+        """The folder of a model, by its name here, as the file has it. References are checked: it has a path, or there
+        is a repository."""
         return self.by_name[name].path or f"{self.repository}/{name}"
 
     @property

@@ -41,7 +41,10 @@ APP = LISTENER + "upstreams: {app: {servers: ['http://a:1']}}\n"
             "routes: [{}]",
             "2:10: routes[0]: expected exactly one of `to: UPSTREAM`, `redirect: {to: URL}` and `respond: {status: N}`",
         ),
-        ("models: {chat: {}}", "2:16: models.chat.path: is missing; it is required"),
+        (
+            "models: {chat: {}}",
+            "2:16: models.chat.path: is missing; it is required where there is no `models.repository`",
+        ),
         ("models: {thread: 3}", "2:18: models.thread: expected a table, found 3"),
         (
             "models: {chat: {path: m, max_stall: 0s}}",

@@ -105,4 +105,4 @@ def test_a_repository_is_a_directory_that_models_may_lie_in(place: ConfigFiles) 
     [problem] = place.problems(LISTENER + "models: {repository: none}\n")
     assert "models.repository: there is no directory none; make it or name another one" in problem
     [problem] = place.problems(LISTENER + "models: {n: {queue: 7}}\n")
-    assert "models: n needs a path to its model folder, as long as there is no repository" in problem
+    assert "models.n.path: is missing; it is required where there is no `models.repository`" in problem

@@ -72,7 +72,7 @@ def run(name: str, directory: Path, *flags: str, ratios: set[str] | None = None,
     file = directory / "result.json"
     command = [sys.executable, f"bench/{name}.py", *flags, "--json", str(file)]
     env = {**os.environ, **environment}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=550)
     if name == "slow" and "slowhttptest is not installed" in done.stderr:
         return  # nothing is compared without it
     assert done.returncode == 0, done.stderr
