@@ -47,6 +47,8 @@ ENDPOINTS: tuple[ModuleType, ...] = (
 
 _KEEP_ALIVE_S = 3600.0  # the proxy's pool decides which connections live; it must never lose a race against us
 _MAX_LINE_BYTES = 64 << 10  # above every limit of the proxy: it judges heads, not the engine
+#: Half of what a body may be ahead of its reader. With less, a megabyte is stopped many times: a quarter more work.
+_READ_BYTES = 512 << 10
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -72,6 +74,7 @@ class Server:
             max_line_size=_MAX_LINE_BYTES,
             max_field_size=_MAX_LINE_BYTES,
             max_headers=1000,
+            read_bufsize=_READ_BYTES,
             shutdown_timeout=1.0,
         )
         self._site: web.UnixSite | None = None
