@@ -3,8 +3,10 @@
 import logging
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -25,6 +27,22 @@ def graph(tmp_path: Path) -> Path:
     path = tmp_path / "model.onnx"
     onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
     return path
+
+
+def test_no_plan_of_memory_is_kept_for_each_shape_unless_it_is_asked_for(
+    graph: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bench/shapes.py shows what they take."""
+    made: list[onnxruntime.SessionOptions] = []
+
+    def options() -> onnxruntime.SessionOptions:
+        made.append(onnxruntime.SessionOptions())
+        return made[-1]
+
+    monkeypatch.setattr(session, "ort", SimpleNamespace(**{**vars(onnxruntime), "SessionOptions": options}))
+    open_session(graph, threads=1)
+    open_session(graph, threads=1, patterns=True)
+    assert [each.enable_mem_pattern for each in made] == [False, True]
 
 
 def test_telemetry_is_off() -> None:
