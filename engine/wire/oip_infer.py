@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Coroutine, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
@@ -23,6 +23,7 @@ from engine.tensors.check import Feeds, check_inputs
 from engine.tensors.model import TensorModel
 from engine.wire import oip_answer, oip_request
 from engine.wire.body import PARSED_IN_THREAD_BYTES, hold_body
+from engine.wire.embeddings import MAX_TEXTS
 from engine.wire.oip_adapted import adapted_inputs, infer_adapted
 from engine.wire.oip_body import HEADER_LENGTH, divide, json_length
 from engine.wire.oip_header import parse_header
@@ -37,47 +38,66 @@ _JOINED_BYTES = 64 << 10  # up to here one write of joined bytes is faster than 
 _RENDERED_IN_PLACE_ELEMENTS = 8192  # about 1 ms of the event loop; longer JSON is written in a thread
 
 
+class Parts(NamedTuple):
+    """Of an answer, as ``oip_answer.render`` takes them."""
+
+    model: str
+    version: str
+    request_id: str | None
+    wanted: list[oip_answer.Wanted]
+    arrays: Feeds
+
+
 async def infer(request: web.Request, serving: Serving, entry: Entry) -> web.StreamResponse:
     """The answer. Raises RequestError before anything of it is sent."""
     arrived_at = time.monotonic()
     if entry.kind == "chat":
         raise invalid(f"the model {entry.name!r} takes no tensors; ask POST /v1/chat/completions", "model")
+    work = _embed if entry.kind == "embedding" else _run
     async with hold_body(request, serving) as pieces:
-        if entry.kind == "embedding":
-            async with serving.use(entry.name, Embedder) as embedder:
-                facts = embedding_facts(embedder.dimensions)
-                asked = await _read(request, pieces, facts)
-                wanted = oip_answer.choose(asked, facts.outputs)
-                texts = check_inputs(facts, asked.inputs)[TEXT].tolist()
-                embeddings = await serving.watched(embedder.embed(serving.device, texts))
-                version, arrays = entry.source.version, {EMBEDDING: embeddings.vectors}
-        else:
-            async with serving.use(entry.name, TensorModel) as model:
-                asked = await _read(request, pieces, model.facts)
-                wanted = oip_answer.choose(asked, model.facts.outputs)
-                level, deadline_at = _standing(request, asked, arrived_at)
-                work: Coroutine[Any, Any, Feeds]
-                if adapted := adapted_inputs(model, asked.inputs):
-                    work = infer_adapted(
-                        serving.pool,
-                        serving.device,
-                        model,
-                        asked.inputs,
-                        adapted,
-                        level=level,
-                        deadline_at=deadline_at,
-                    )
-                else:
-                    work = model.infer(serving.device, asked.inputs, level=level, deadline_at=deadline_at)
-                version, arrays = model.folder.manifest.version, await serving.watched(work)
-    as_json = sum(arrays[each.tensor.name].size for each in wanted if not each.binary)
-    parts = (entry.name, version, asked.id, wanted, arrays)
+        asked, parts = await work(request, serving, entry, pieces, arrived_at)
+    as_json = sum(parts.arrays[each.tensor.name].size for each in parts.wanted if not each.binary)
     if as_json > _RENDERED_IN_PLACE_ELEMENTS:
         head, binary = await asyncio.to_thread(oip_answer.render, *parts)
     else:
         head, binary = oip_answer.render(*parts)
     headers = {"headrace-ignored": ", ".join(asked.ignored)} if asked.ignored else {}
     return await _send(request, head, binary, headers)
+
+
+async def _run(
+    request: web.Request, serving: Serving, entry: Entry, pieces: list[bytes], arrived_at: float
+) -> tuple[InferRequest, Parts]:
+    """What a tensor model makes of the request."""
+    async with serving.use(entry.name, TensorModel) as model:
+        asked = await _read(request, pieces, model.facts)
+        wanted = oip_answer.choose(asked, model.facts.outputs)
+        level, deadline_at = _standing(request, asked, arrived_at)
+        work: Coroutine[Any, Any, Feeds]
+        if adapted := adapted_inputs(model, asked.inputs):
+            work = infer_adapted(
+                serving.pool, serving.device, model, asked.inputs, adapted, level=level, deadline_at=deadline_at
+            )
+        else:
+            work = model.infer(serving.device, asked.inputs, level=level, deadline_at=deadline_at)
+        return asked, Parts(entry.name, model.folder.manifest.version, asked.id, wanted, await serving.watched(work))
+
+
+async def _embed(
+    request: web.Request, serving: Serving, entry: Entry, pieces: list[bytes], arrived_at: float
+) -> tuple[InferRequest, Parts]:
+    """What an embedding model makes of the request's texts."""
+    async with serving.use(entry.name, Embedder) as embedder:
+        facts = embedding_facts(embedder.dimensions)
+        asked = await _read(request, pieces, facts)
+        wanted = oip_answer.choose(asked, facts.outputs)
+        texts = check_inputs(facts, asked.inputs)[TEXT].tolist()
+        if len(texts) > MAX_TEXTS:
+            raise invalid(f"the input {TEXT!r} has {len(texts)} texts; at most {MAX_TEXTS} are taken at a time")
+        level, deadline_at = _standing(request, asked, arrived_at)
+        work = embedder.embed(serving.device, texts, level=level, deadline_at=deadline_at)
+        arrays = {EMBEDDING: (await serving.watched(work)).vectors}
+        return asked, Parts(entry.name, entry.source.version, asked.id, wanted, arrays)
 
 
 async def _read(request: web.Request, pieces: list[bytes], facts: TensorModelFacts) -> InferRequest:

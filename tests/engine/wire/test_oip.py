@@ -169,6 +169,10 @@ async def test_a_model_that_embeds_takes_text_and_gives_vectors(embedding: Model
         assert output["shape"] == [-1, answer.array("embedding").shape[1]]
         wrong = await box.infer({"inputs": [{**asked, "shape": [2, 1]}]}, None, "embed")
         assert (wrong.status, "'text' is of shape [2, 1]" in wrong.error) == (400, True)
+        late = await box.infer({"inputs": [asked], "parameters": {"timeout": 1}}, None, "embed")
+        assert (late.status, "deadline" in late.error) == (408, True)
+        many = await box.infer({"inputs": [{**asked, "shape": [2049], "data": ["a"] * 2049}]}, None, "embed")
+        assert (many.status, "at most 2048" in many.error) == (400, True)
         assert (await box.infer(ROW, None, "embed")).error == "the model has no input 'x'; it has: text"
 
 
