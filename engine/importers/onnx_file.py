@@ -19,7 +19,7 @@ from onnx import TensorProto
 from engine.model_folder import ModelError
 
 _LIMIT_BYTES = (1 << 31) - 1  # of a protobuf message; larger models keep their weights beside it
-_BITS = {
+_BITS: dict[int, int] = {
     TensorProto.FLOAT: 32,
     TensorProto.UINT8: 8,
     TensorProto.INT8: 8,
@@ -54,7 +54,8 @@ def read_onnx(path: Path) -> onnx.ModelProto:
             raise ModelError(
                 f"{path}: has {size >> 20} MiB, of a graph at most 2047; keep its weights as external data"
             )
-        model = onnx.ModelProto.FromString(path.read_bytes())
+        model = onnx.ModelProto()
+        model.ParseFromString(path.read_bytes())
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}; check the path") from error
     except DecodeError as error:
@@ -68,7 +69,7 @@ def tensor_bytes(tensor: TensorProto) -> int:
     """What the data of a tensor take. ValueError for sizes that are none and for types that are not known here."""
     if tensor.data_type not in _BITS or any(length < 0 for length in tensor.dims):
         raise ValueError(f"the tensor {tensor.name!r} has a type or a shape that is not known")
-    return -(-math.prod(tensor.dims) * _BITS[tensor.data_type] // 8)
+    return int(-(-math.prod(tensor.dims) * _BITS[tensor.data_type] // 8))
 
 
 def external(model: onnx.ModelProto, path: Path) -> dict[str, Extent]:

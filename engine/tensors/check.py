@@ -38,7 +38,7 @@ def check_inputs(facts: TensorModelFacts, inputs: Mapping[str, NDArray[Any]]) ->
 
 def check_rows(feeds: Mapping[str, NDArray[Any]]) -> int:
     """The number of rows that all inputs have. Raises RequestError (400) when they differ."""
-    (first, rows), *others = ((name, array.shape[0]) for name, array in feeds.items())
+    (first, rows), *others = [(name, len(array)) for name, array in feeds.items()]
     for name, other in others:
         if other != rows:
             raise invalid(

@@ -64,9 +64,10 @@ def load_tensor_model(folder: ModelFolder, settings: ModelSettings, *, threads: 
 
 def read_labels(folder: ModelFolder, classify: ClassifyFacts | None) -> tuple[str, ...]:
     """The names of the classes, in order; () when there are none. Raises ModelError."""
-    if classify is None or not isinstance(classify.labels, str):
-        return classify.labels if classify else ()
-    path = folder.path / classify.labels
+    labels = classify.labels if classify is not None else ()
+    if not isinstance(labels, str):
+        return labels
+    path = folder.path / labels
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_LABELS_BYTES + 1)

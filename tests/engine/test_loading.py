@@ -35,7 +35,6 @@ MEASURE = """
 import json, sys
 from engine.loading import load
 from engine.settings import ModelSettings
-from tests.engine.tiny_tensors import linear, write_folder
 
 def status():
     lines = [line.split() for line in open("/proc/self/status")]
