@@ -20,7 +20,7 @@ from engine.serving import Serving
 from tests.engine.tiny_bert import SHAPE, embed_by_numpy, make_weights, write_bert_folder
 from tests.engine.tiny_tensors import linear, write_folder
 from tests.engine.wire.oip_box import Box, serve, tensor
-from tests.fakes_engine import FakeDecoder, chat_model, engine
+from tests.fakes_engine import FakeDecoder, chat_model, engine, until
 
 ROW = {"inputs": [tensor(np.ones((1, 4), np.float32))]}
 
@@ -206,3 +206,27 @@ async def test_o04_overload_is_503_at_once_in_the_protocols_form(tmp_path: Path)
         gate.set()
         await held
         assert [(await answer).status for answer in answers] == [200] * 8
+
+
+async def test_o02_a_client_that_leaves_gives_back_its_place_and_its_body(box: Box) -> None:
+    serving = serving_of(box)
+    model = serving.fleet.entries["m"].model
+    assert model is not None
+    entered, gate = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        entered.set()
+        assert gate.wait(60)
+
+    held = asyncio.create_task(serving.device.do(hold, 60))
+    assert await asyncio.to_thread(entered.wait, 60)
+    leaving, *staying = [asyncio.create_task(box.infer(ROW)) for _ in range(3)]
+    await until(lambda: model.admission.num_inside == 3)
+    whole = serving.num_body_bytes
+    leaving.cancel()
+    await until(lambda: model.admission.num_inside == 2)
+    assert serving.num_body_bytes == whole * 2 // 3
+    gate.set()
+    await held
+    assert [(await answer).status for answer in staying] == [200, 200]
+    assert serving.num_body_bytes == 0
