@@ -1,0 +1,119 @@
+"""Runs of a lane beside each other, begun and ended in any order: every job hears once, and what is true."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.batching.item import Item
+from engine.batching.job import BatchJob
+from engine.batching.lane import BatchLane
+from engine.batching.settings import BatchingSettings
+from engine.batching.step import BatchStep
+from engine.errors import RequestError
+
+MAX_BATCH, WIDTH = 4, 3
+
+#: What happens next: a request with these items, each true or bad; a turn of the device; the end of one of the runs
+#: that are in the air; a client that leaves.
+happening = (
+    st.tuples(st.just("come"), st.lists(st.booleans(), min_size=1, max_size=9))
+    | st.tuples(st.just("turn"), st.just(0))
+    | st.tuples(st.sampled_from(["land", "leave"]), st.integers(0, 20))
+)
+
+
+class Box:
+    """A device whose runs end when the test says so."""
+
+    width = WIDTH
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        settings = BatchingSettings(MAX_BATCH, 0.0, log="none")
+        self.lane = BatchLane("m", self, settings, clock=lambda: self.now)
+        self.jobs: list[BatchJob] = []
+        self.aloft: list[BatchStep] = []
+        self.heard: list[tuple[Any, Any]] = []
+        self.answered: Counter[Any] = Counter()
+
+    def run(self, payloads: Sequence[Any]) -> list[Any]:
+        assert not self.aloft  # with all cores, so alone
+        return self.run_beside(payloads)
+
+    def run_beside(self, payloads: Sequence[Any]) -> list[Any]:
+        assert 0 < len(payloads) <= MAX_BATCH
+        if not all(good for *_, good in payloads):
+            raise RuntimeError("bad")
+        self.answered.update(payloads)
+        return list(payloads)
+
+    def come(self, goods: Sequence[bool]) -> None:
+        number = len(self.jobs)
+        items = [Item((number, place, good)) for place, good in enumerate(goods)]
+        self.jobs.append(BatchJob(deliver=lambda event: None, arrived_at=self.now, items=items, noun="input"))
+        self.lane.add(self.jobs[-1])
+
+    def turn(self) -> bool:
+        """False: nothing could begin."""
+        if len(self.aloft) == WIDTH or not self.lane.ready(self.now):
+            return False
+        step = self.lane.plan_beside(self.now, len(self.aloft))
+        if step is not None and step.beside:
+            self.aloft.append(step)
+        elif step is not None:
+            self.end(step, whole=True)
+        return True
+
+    def end(self, step: BatchStep, *, whole: bool = False) -> None:
+        self.now += 0.001
+        try:
+            if whole:
+                self.heard += step.run()
+            else:
+                step.compute()
+                self.heard += step.finish()
+        except RuntimeError as error:
+            self.heard += step.fail(error)
+
+    def leave(self, job: BatchJob) -> None:
+        job.cancelled = True
+        self.lane.drop(job)
+
+
+@given(st.lists(happening, max_size=40))
+def test_every_job_hears_once_and_what_is_true(happenings: list[tuple[str, Any]]) -> None:
+    box = Box()
+    for what, value in happenings:
+        box.now += 0.001
+        if what == "come":
+            box.come(value)
+        elif what == "turn":
+            box.turn()
+        elif what == "land" and box.aloft:
+            box.end(box.aloft.pop(value % len(box.aloft)))
+        elif what == "leave" and box.jobs:
+            box.leave(box.jobs[value % len(box.jobs)])
+    for _ in range(10_000):
+        if box.aloft:
+            box.end(box.aloft.pop())
+        elif not box.turn():
+            break
+    assert box.lane.batcher.num_rows == 0
+    assert box.lane.wake_at() in (None, math.inf)
+    heard = Counter(id(job) for job, _ in box.heard)
+    assert max(heard.values(), default=1) == 1
+    assert max(box.answered.values(), default=1) == 1  # no item ran well twice
+    told = {id(job): event for job, event in box.heard}
+    for job in box.jobs:
+        if job.cancelled:
+            continue
+        if all(item.payload[2] for item in job.items):
+            assert told[id(job)] == [item.payload for item in job.items]
+        else:
+            assert isinstance(told[id(job)], RequestError)
