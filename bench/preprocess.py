@@ -63,7 +63,7 @@ class Fused:
         adapter = folder.manifest.adapter
         self._image = adapter.image if adapter else None
         assert self._image is not None
-        shape = ["n", *self._image.size[::-1], self._image.channels]
+        shape: list[str | int] = ["n", *self._image.size[::-1], self._image.channels]
         names = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in (self._image.input, "rows")]
         nothing = helper.make_graph(
             [helper.make_node("Identity", [self._image.input], ["rows"])], "nothing", names[:1], names[1:]
