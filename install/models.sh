@@ -11,7 +11,9 @@ pull_models() {
 
 # pull_model HEADRACE DIRECTORY NAME
 pull_model() {
-    [ -f "$2/$3/model.yaml" ] || step "$1" model pull "$3" --dir "$2"
+    local form=()
+    [ "$(runtime_extra)" != gpu ] || form=(--weights exact) # the product of the catalogue's eight bits is the CPU's alone
+    [ -f "$2/$3/model.yaml" ] || step "$1" model pull "$3" --dir "$2" ${form[@]+"${form[@]}"}
 }
 
 # write_configuration TEMPLATE FILE KEY=VALUE... : fills @KEY@ in, unless FILE is there: it belongs to the operator then.

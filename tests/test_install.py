@@ -179,3 +179,18 @@ def test_a_directory_of_any_name_gets_a_configuration_that_names_it(tmp_path: Pa
     written = yaml.safe_load(file.read_text())
     assert written["log"]["access"] == f"{home}/access.log"
     assert written["listeners"][0]["address"] == "127.0.0.1:9000"
+
+
+@pytest.mark.parametrize(("extra", "form"), [("cpu", ""), ("gpu", " --weights exact")])
+def test_a_gpu_gets_the_default_models_in_the_form_that_it_can_multiply(tmp_path: Path, extra: str, form: str) -> None:
+    script = """
+        . install/models.sh
+        step() { echo "$*"; }
+        extra=$2 models=(chat)
+        runtime_extra() { echo "$extra"; }
+        pull_models headrace "$1"
+    """
+    done = subprocess.run(
+        ["bash", "-euc", script, "bash", str(tmp_path), extra], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"headrace model pull chat --dir {tmp_path}{form}\n"

@@ -2,8 +2,8 @@
 
 The products of a weight and its inputs are to change little, not the weight itself: inputs go together in few
 directions, and an error that is spread over columns that rise and fall together is hardly seen (Frantar et al.,
-"GPTQ", 2023, in the form that Chee et al., "QuIP", 2023, show to be the same). On the default model it takes the part
-of the KL that comes of rounding weights to a third. Pure numpy.
+"GPTQ", 2023, in the form that Chee et al., "QuIP", 2023, show to be the same). On the default model it takes the KL of
+eight-bit weights and inputs from 0.0067 to 0.0031. Pure numpy.
 """
 
 from __future__ import annotations
