@@ -1,7 +1,7 @@
 """``POST /v1/classify``: pictures and texts in, the best classes of each out.
 
 Owns a request's way from its body to its answer. What it sends is held, and counted among the bodies of all requests,
-until it has been made into rows; nothing of it is decoded before the model has a place for it.
+until the model has answered; nothing of it is decoded before the model has a place for it.
 """
 
 from __future__ import annotations
