@@ -31,6 +31,7 @@ from proxy.shared.owner import NoColumn, SharedTableOwner
 COMMAND = (sys.executable, "-P", "-m", "appliance.child")
 #: What the runtime must find in its environment before it is imported.
 ENGINE_ENVIRONMENT = {"ORT_DISABLE_TELEMETRY": "1", "NUMPY_MADVISE_HUGEPAGE": "0"}
+ALLOCATOR = "HEADRACE_ALLOCATOR"  # names a library for the engine alone, in place of the C library's allocator
 
 _ALONE_S = 10.0  # so long after an end, a worker that is alone may count on nobody coming
 _KILLED_S = 2.0  # a process ends within it once it was killed, or hangs in the kernel
@@ -204,4 +205,7 @@ def child_environment(environ: Mapping[str, str], role: Role, withheld: Collecti
     root = str(Path(appliance.__file__).resolve().parent.parent)
     if root not in site.getsitepackages():  # a checkout
         kept["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [environ.get("PYTHONPATH")])])
-    return {**kept, **(ENGINE_ENVIRONMENT if role == "engine" else {})}
+    if role != "engine":
+        return kept
+    preloaded = {"LD_PRELOAD": kept[ALLOCATOR]} if kept.get(ALLOCATOR) else {}
+    return {**kept, **preloaded, **ENGINE_ENVIRONMENT}

@@ -34,6 +34,13 @@ def test_the_engine_is_told_what_its_libraries_read_at_import() -> None:
     assert (environ["ORT_DISABLE_TELEMETRY"], environ["NUMPY_MADVISE_HUGEPAGE"]) == ("1", "0")
 
 
+def test_another_allocator_is_for_the_engine_alone() -> None:
+    environ = {"HEADRACE_ALLOCATOR": "/usr/lib/libjemalloc.so.2"}
+    assert child_environment(environ, "engine")["LD_PRELOAD"] == "/usr/lib/libjemalloc.so.2"
+    assert "LD_PRELOAD" not in child_environment(environ, "proxy")
+    assert "LD_PRELOAD" not in child_environment({"HEADRACE_ALLOCATOR": ""}, "engine")
+
+
 def test_an_installed_program_needs_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("site.getsitepackages", lambda: [ROOT])
     assert child_environment({}, "proxy") == {}

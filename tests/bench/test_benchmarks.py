@@ -41,8 +41,9 @@ RATIOS = {
         "multimodal_end_to_end_gain",
         "same_top_1",
     },
+    "shapes": {"shapes_glibc_kib_per_1000_requests", "shapes_glibc_failures"},
 }
-MODEL = ("llm", "arrivals", "host_work", "loading", "lookup", "llm_soak", "batching", "preprocess")
+MODEL = ("llm", "arrivals", "host_work", "loading", "lookup", "llm_soak", "batching", "preprocess", "shapes")
 EDGE = [name for name in RATIOS if name not in MODEL]
 
 
