@@ -3,8 +3,8 @@
     python bench/llm_soak.py [--quick] [--seconds N] [--json FILE]
 
 More clients than slots, greedy and sampled answers, one choice and two, some behind one system prompt. A line is fitted
-to the engine's resident memory, less what its keys and values take, once it has warmed up; in the end nothing may run,
-wait or be unanswered.
+to the engine's anonymous memory, less what its keys and values take, once it has warmed up: weights are mapped, and a
+word that was not met before brings a page of them in. In the end nothing may run, wait or be unanswered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if __name__ == "__main__":  # run as a file, this directory stands first, and `i
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench import prompts, serving
-from bench.memory import fit, resident_kib
+from bench.memory import anonymous_kib, fit
 from bench.report import Report, arguments, versions
 from bench.sse_client import Server, complete, model_figures
 
@@ -45,11 +45,11 @@ class Counts:
 
 
 async def watch(server: Server, pid: int, taken: Samples, every_s: float) -> None:
-    """Adds (minutes, KiB) again and again: what is resident, less the keys and values of texts that run or are kept."""
+    """Adds (minutes, KiB) again and again: anonymous memory, less the keys and values of texts that run or are kept."""
     begun_at = time.monotonic()
     while True:
         kv_bytes = (await model_figures(server))["kv_bytes"]
-        taken.append(((time.monotonic() - begun_at) / 60, resident_kib(pid) - kv_bytes / 1024))
+        taken.append(((time.monotonic() - begun_at) / 60, anonymous_kib(pid) - kv_bytes / 1024))
         await asyncio.sleep(every_s)
 
 
@@ -117,7 +117,7 @@ def main() -> None:
         name="llm_soak",
         method=(
             f"{seconds:g} s of {CLIENTS} clients on {SLOTS} slots of {serving.CHAT}, engine alone; {LEAVE_SHARE:.0%} "
-            f"leave within 3 s; resident memory less keys and values, without the first {warm_min * 60:.0f} s; slope "
+            f"leave within 3 s; anonymous memory less keys and values, without the first {warm_min * 60:.0f} s; slope "
             "by least squares, with its standard error, which takes samples as independent; last half: of those alone"
         ),
         versions=versions("headrace", "onnxruntime"),

@@ -21,6 +21,11 @@ def resident_kib(pid: int) -> int:
     return _status_kib(pid, "VmRSS:")
 
 
+def anonymous_kib(pid: int) -> int:
+    """What of ``resident_kib`` is no file's, in KiB: the kernel can only take the pages of mapped files back."""
+    return _status_kib(pid, "RssAnon:")
+
+
 def settled_kib(pid: int, quiet_s: float) -> int:
     """``resident_kib``, once it has not moved by half a percent for ``quiet_s``, or after 15 seconds."""
     deadline, since, kib = time.monotonic() + SETTLE_TIMEOUT_S, time.monotonic(), resident_kib(pid)
