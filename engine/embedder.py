@@ -125,7 +125,8 @@ class Embedder:
         }
 
     def close(self) -> None:
-        """Nothing to free by hand: the session goes with its last reference."""
+        """End the lane's thread; the session goes with its last reference."""
+        self.lane.close()
 
 
 async def _encode(adapter: TextAdapter, texts: Sequence[Text]) -> list[list[int]]:

@@ -15,6 +15,8 @@ from engine.adapters.text import TextAdapter
 from engine.batching.lane import WrongResult
 from engine.errors import Kind, RequestError
 
+Padded = tuple[NDArray[np.int32], NDArray[np.int32]]  # token ids, lengths
+
 
 class Encodes(Protocol):
     """A loaded model: engine/encoder.py, or a fake in tests."""
@@ -41,7 +43,15 @@ class EmbeddingRun:
 
     def run(self, payloads: Sequence[Sequence[int]]) -> list[NDArray[np.float32] | RequestError]:
         """float32[dimensions] for each row of ids. Raises WrongResult."""
-        return self._judge(self.encoder.run(*self.adapter.pad(payloads)), len(payloads))
+        return self.run_gathered(self.gather(payloads))
+
+    def gather(self, payloads: Sequence[Sequence[int]]) -> Padded:
+        """What the encoder is given for these rows."""
+        return self.adapter.pad(payloads)
+
+    def run_gathered(self, gathered: Padded) -> list[NDArray[np.float32] | RequestError]:
+        """As ``run``."""
+        return self._judge(self.encoder.run(*gathered), len(gathered[1]))
 
     def run_beside(self, payloads: Sequence[Sequence[int]]) -> list[NDArray[np.float32] | RequestError]:
         """As ``run``, with a share of the cores; on any thread."""

@@ -110,6 +110,11 @@ class Batcher(Generic[J]):
             self.drop(job)
         return late
 
+    @property
+    def has_halves(self) -> bool:
+        """Whether parts of a failed run are to be run again."""
+        return bool(self._halves)
+
     def closing(self) -> Closing | None:
         """When and why the next batch runs, if nothing more comes; None when nothing waits."""
         if self._halves:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from engine.admission import Admission
+from engine.batching.ahead import Ahead, Gatherer, Gathers
 from engine.batching.batcher import Batcher
 from engine.batching.job import BatchJob, Runnable, WideRunnable, WrongResult
 from engine.batching.journal import Journal
@@ -71,6 +72,8 @@ class BatchLane:
         self.num_units = 0  # rows x size of all requests inside; the event loop's
         self.free_at = -math.inf  # when the last run ended
         self._held_at: float | None = None  # since when a free device is held for company
+        self._gatherer = Gatherer(runnable) if isinstance(runnable, Gathers) and self.width == 1 else None
+        self._ahead: Ahead | None = None  # the next batch, formed while the device runs
 
     @property
     def run_s(self) -> float:
@@ -88,11 +91,7 @@ class BatchLane:
 
     def add(self, job: BatchJob) -> None:
         """Queue all items of a job."""
-        timeout_s = self.timeouts_s[job.level]
-        due_at = math.inf if job.deadline_at is None else job.deadline_at
-        if timeout_s is not None:
-            due_at = min(due_at, job.arrived_at + timeout_s)
-        self.batcher.add(job, job.items, job.arrived_at, level=job.level, due_at=due_at)
+        self.batcher.add(job, job.items, job.arrived_at, level=job.level, due_at=self._due_at(job))
 
     def drop(self, job: BatchJob) -> None:
         """Forget what has not run of a job."""
@@ -100,7 +99,7 @@ class BatchLane:
 
     def ready(self, now: float) -> bool:
         """Whether a batch may run, or somebody is to be told that it is too late."""
-        ready = self.batcher.ready(now)
+        ready = self._ahead is not None or self.batcher.ready(now)
         if not ready and self._held_at is None and self.batcher.num_rows:
             self._held_at = now
         return ready
@@ -114,7 +113,7 @@ class BatchLane:
 
     def wake_at(self) -> float | None:
         """When the batching window of what waits ends, or the first of it is overdue."""
-        return self.batcher.wake_at()
+        return 0.0 if self._ahead is not None else self.batcher.wake_at()
 
     def plan(self, now: float, allowance_s: float) -> BatchStep | None:
         """The next batch, kept to what the allowance lets run; items of cancelled and of overdue jobs are left out."""
@@ -129,6 +128,8 @@ class BatchLane:
 
     def _plan(self, now: float, allowance_s: float, most_rows: float, *, beside: bool) -> BatchStep | None:
         late = [job for job in self.batcher.overdue(now) if not job.cancelled]
+        if self._ahead is not None and not self.batcher.has_halves:
+            return self._take_ahead(self._ahead, late, now)
         closing = self.batcher.closing()
         if closing is None or closing.at > now:
             return BatchStep(self, [], late, now) if late else None
@@ -153,6 +154,45 @@ class BatchLane:
             beside=beside and bool(wanted),
         )
 
+    def look_ahead(self, now: float) -> None:
+        """A run is about to begin: form the next batch if there is a full one, and let its arrays be put together."""
+        if self._gatherer is None or self._ahead is not None or self.batcher.has_halves:
+            return
+        closing = self.batcher.closing()
+        if closing is not None and closing.trigger == "full":
+            pending_rows = self.batcher.num_rows
+            self._ahead = self._gatherer.begin(self.batcher.take(now), closing, pending_rows)
+            self.tally.num_ahead += 1
+
+    def close(self) -> None:
+        """The device runs it no more."""
+        if self._gatherer is not None:
+            self._gatherer.close()
+
+    def _take_ahead(self, ahead: Ahead, late: list[BatchJob], now: float) -> BatchStep | None:
+        self._ahead = self._held_at = None
+        for job in {entry.job for entry in ahead.entries}:
+            if self._due_at(job) <= now and job not in late and not job.cancelled and job.num_left > 0:
+                late.append(job)
+                self.drop(job)
+        wanted = [
+            entry
+            for entry in ahead.entries
+            if not entry.job.cancelled and entry.job.num_left > 0 and entry.job not in late
+        ]
+        if not wanted and not late:
+            return None
+        gathered = ahead.gathered if len(wanted) == len(ahead.entries) else None
+        return BatchStep(
+            self, wanted, late, now, closing=ahead.closing, pending_rows=ahead.pending_rows, gathered=gathered
+        )
+
+    def _due_at(self, job: BatchJob) -> float:
+        """When it is of no use any more to run it."""
+        timeout_s = self.timeouts_s[job.level]
+        deadline_at = math.inf if job.deadline_at is None else job.deadline_at
+        return deadline_at if timeout_s is None else min(deadline_at, job.arrived_at + timeout_s)
+
     def statistics(self) -> dict[str, float]:
         """Numbers for /metrics by name; ``*_total`` only grow. Any thread."""
         tally = self.tally
@@ -164,6 +204,7 @@ class BatchLane:
             "batch_queue_seconds_total": tally.queue_s,
             "batch_run_seconds_total": tally.run_s,
             "batch_held_seconds_total": tally.held_s,
+            "batch_ahead_total": tally.num_ahead,
             "batch_rows_waiting": self.batcher.num_rows,
             **{f"batch_misfit_{kind}": present for kind, present in self.misfit.present.items()},
         }

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from engine.batching.ahead import Gathers
 from engine.batching.job import BatchJob, WideRunnable, WrongResult
 from engine.batching.journal import Window
 from engine.batching.misfit import Run
@@ -39,15 +41,17 @@ class BatchStep:
         pending_rows: int = 0,
         held_s: float = 0.0,
         beside: bool = False,
+        gathered: Future[Any] | None = None,
     ) -> None:
-        """late: jobs that are told so, whatever comes of the run. beside: others of the lane run at the same time. The
-        others: what is to be said of it."""
+        """late: jobs that are told so, whatever comes of the run. beside: others of the lane run at the same time.
+        gathered: the batch's arrays (engine.batching.ahead). The others: what is to be said of the run."""
         self._lane = lane
         self.entries = entries
         self._late = late
         self._closing = closing
         self._pending_rows = pending_rows
         self._held_s = held_s
+        self._gathered = gathered
         self._formed_at = formed_at
         self._began_at = self._ended_at = formed_at
         self._results: Sequence[Any | RequestError] = ()
@@ -62,6 +66,7 @@ class BatchStep:
     def run(self) -> list[Delivery]:
         """Run the batch; the jobs that it completed, and those that it cannot answer."""
         if self.entries:
+            self._lane.look_ahead(self._formed_at)
             self.compute()
         return self.finish()
 
@@ -70,7 +75,9 @@ class BatchStep:
         lane, payloads = self._lane, [entry.item.payload for entry in self.entries]
         self._began_at = lane.clock()
         try:
-            if self.beside and isinstance(lane.runnable, WideRunnable):
+            if self._gathered is not None and isinstance(lane.runnable, Gathers):
+                self._results = lane.runnable.run_gathered(self._gathered.result())
+            elif self.beside and isinstance(lane.runnable, WideRunnable):
                 self._results = lane.runnable.run_beside(payloads)
             else:
                 self._results = lane.runnable.run(payloads)

@@ -25,6 +25,7 @@ class Tally:
     num_overdue: int = 0  # of those, the ones that waited for too long
     num_rows: int = 0  # that were run
     num_runs: int = 0
+    num_ahead: int = 0  # of them, those whose batch was made ready during the run before
     ok_s: float = 0.0  # of requests answered, from their arrival
     failed_s: float = 0.0
     queue_s: float = 0.0  # of items, from their request's arrival to their run

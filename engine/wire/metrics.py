@@ -42,6 +42,7 @@ OF_BATCHES = {
     "batch_queue_seconds_total": "Of items, from the arrival of their request to their run",
     "batch_run_seconds_total": "Inside runs",
     "batch_held_seconds_total": "That the device was free, and what waited was kept for company",
+    "batch_ahead_total": "Runs whose batch was made ready during the run before",
     "batch_misfit_small_windows": "1: windows close with one or two rows; docs/batching.md says what to do",
     "batch_misfit_spikes": "1: gaps alternate with spikes; docs/batching.md says what to do",
     "slo_broken_by_waiting_total": "Requests that missed the slo and would not have without waiting for company",

@@ -1,7 +1,7 @@
 """The lane's steps with a made-up model: whose result is whose, and what a failed run means."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -297,3 +297,86 @@ def test_an_slo_that_waiting_breaks_shuts_the_window(
     assert caplog.text.count("waiting for company breaks its slo (p99 20 ms): the window is zero") == 1
     numbers = lane.statistics()
     assert (numbers["slo_broken_by_waiting_total"], numbers["slo_window_shut"]) == (3, 1)
+
+
+class GatheringModel(FakeModel):
+    """It notes what was gathered ahead, and runs that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gathered: list[list[int]] = []
+
+    def gather(self, payloads: Sequence[int]) -> list[int]:
+        self.gathered.append(list(payloads))
+        if 99 in payloads:
+            raise ValueError("no")
+        return list(payloads)
+
+    def run_gathered(self, gathered: list[int]) -> list[Any]:
+        return self.run(gathered)
+
+
+@pytest.fixture
+def gathering(settings: BatchingSettings, clock: Clock) -> Iterator[tuple[GatheringModel, BatchLane]]:
+    model = GatheringModel()
+    lane = BatchLane("m", model, settings, clock=clock)
+    yield model, lane
+    lane.close()
+
+
+def test_exactly_one_full_batch_is_made_ready_while_the_device_runs(
+    gathering: tuple[GatheringModel, BatchLane],
+) -> None:
+    model, lane = gathering
+    jobs = [make_job(payload) for payload in range(100, 130)]
+    for job in jobs:
+        lane.add(job)
+    first = lane.plan(lane.clock(), math.inf)
+    assert first is not None
+    first.run()
+    assert model.batches == [list(range(100, 108))]
+    assert lane.batcher.num_rows == 30 - 8 - 8  # one more batch has left the queue
+    assert lane.wake_at() == 0.0
+    answers = run_all(lane)
+    assert model.batches == [list(range(*ends)) for ends in ((100, 108), (108, 116), (116, 124), (124, 130))]
+    assert model.gathered == model.batches[1:3]  # what is not full is formed when the device is free
+    assert len(answers) == 22
+    assert lane.statistics()["batch_ahead_total"] == 2
+
+
+def test_who_leaves_or_is_late_after_the_batch_was_made_ready_does_not_run(
+    gathering: tuple[GatheringModel, BatchLane], clock: Clock
+) -> None:
+    model, lane = gathering
+    jobs = [make_job(payload, deadline_at=5.0 if payload == 110 else None) for payload in range(100, 116)]
+    for job in jobs:
+        lane.add(job)
+    first = lane.plan(lane.clock(), math.inf)
+    assert first is not None
+    first.run()
+    lane.add(make_job(7, at=clock.now))
+    jobs[9].cancelled = True
+    lane.drop(jobs[9])
+    clock.now = 6.0
+    answers = dict(run_all(lane))
+    assert model.batches[1] == [108, 111, 112, 113, 114, 115]
+    assert jobs[9] not in answers
+    assert answers[jobs[10]].kind is Kind.DEADLINE
+    assert len(answers) == 6 + 1 + 1
+
+
+def test_O01_what_cannot_be_gathered_fails_alone(gathering: tuple[GatheringModel, BatchLane]) -> None:
+    _, lane = gathering
+    jobs = [make_job(payload) for payload in [*range(100, 108), *range(92, 100)]]
+    for job in jobs:
+        lane.add(job)
+    answers: list[Delivery] = []
+    while lane.ready(now := lane.clock()):
+        step = lane.plan(now, math.inf)
+        assert step is not None
+        try:
+            answers += step.run()
+        except (ValueError, RuntimeError) as error:
+            answers += step.fail(error)
+    assert len(answers) == 16
+    assert all(not isinstance(result, RequestError) for _, result in answers)  # run by run, it works

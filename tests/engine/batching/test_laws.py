@@ -64,6 +64,12 @@ class Box:
         self.bad: set[tuple[BatchJob, int]] = set()
         self.tried: set[tuple[BatchJob, int]] = set()  # that were in a run that failed
 
+    def gather(self, payloads: Sequence[tuple[BatchJob, int]]) -> list[tuple[BatchJob, int]]:
+        return list(payloads)
+
+    def run_gathered(self, gathered: list[tuple[BatchJob, int]]) -> list[Any]:
+        return self.run(gathered)
+
     def run(self, payloads: Sequence[tuple[BatchJob, int]]) -> list[Any]:
         items = [job.items[index] for job, index in payloads]
         rows = sum(item.rows for item in items)
@@ -142,6 +148,7 @@ def test_nothing_is_lost_duplicated_overdue_or_unbounded(requests: list[Asked], 
         assert following > box.now
         box.now = following
 
+    box.lane.close()
     assert box.lane.batcher.num_rows == 0
     assert len(box.ran) == len(set(box.ran))
     for job, each in zip(jobs, requests, strict=True):
