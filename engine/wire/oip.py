@@ -43,9 +43,8 @@ def routes(serving: Serving) -> list[web.RouteDef]:
 
     async def ready(request: web.Request) -> web.Response:
         problem = await problem_of(serving)
-        waiting = sorted(each.name for each in serving.fleet.entries.values() if each.is_needed and not _is_ready(each))
-        if problem is None and waiting:
-            problem = f"these models cannot serve now: {', '.join(waiting)}"
+        if problem is None and (names := serving.repository.why_not()):
+            problem = f"these models cannot serve now: {', '.join(names)}"
         return _ready(problem)
 
     async def model_ready(request: web.Request) -> web.Response:
