@@ -68,7 +68,7 @@ class KvShape:
         return _whole_pages(tokens * self.token_bytes) * self.kv_heads * 2 * self.layers
 
     def filled_bytes(self, tokens: int) -> int:
-        """What the keys and values of `tokens` tokens fill: 2 · layers · kv_heads · head_dim · tokens · bytes of one."""
+        """What the keys and values of `tokens` tokens fill: 2 · layers · kv_heads · head_dim · tokens · bytes."""
         return 2 * self.layers * self.kv_heads * self.token_bytes * tokens
 
 

@@ -19,7 +19,8 @@ def weights(seed: int, rows: int, columns: int) -> Floats:
 
 def inputs_of(seed: int, columns: int, directions: int) -> Floats:
     """As a model's are: most of what they hold lies in few directions."""
-    return weights(seed, 200, directions) @ weights(seed + 1, directions, columns) + weights(seed + 2, 200, columns) / 9
+    noise = weights(seed + 2, 200, columns) / np.float32(9)
+    return weights(seed, 200, directions) @ weights(seed + 1, directions, columns) + noise
 
 
 def loss(numbers: Floats, inputs: Floats, compensation: Compensation) -> float:
