@@ -55,11 +55,10 @@ def free_reshapes(model: onnx.ModelProto, rows: int) -> list[str]:
         reached.update(node.output)
         if node.op_type != "Reshape" or (shape := constants.get(node.input[1])) is None:
             continue
-        if any(attribute.name == "allowzero" and attribute.i for attribute in node.attribute):
-            continue
         lengths = numpy_helper.to_array(shape)
-        if lengths.ndim != 1 or lengths.size < 2 or lengths[0] != rows:
+        if lengths.ndim != 1 or lengths.size < 2 or lengths[0] != rows or not lengths.all():
             continue
+        del node.attribute[:]  # allowzero, which says what a 0 means: there was none
         name = f"{node.output[0]}_{AXIS}"
         first = 0 if (lengths[1:] == -1).any() else -1  # 0: as many as what is reshaped has
         model.graph.initializer.append(numpy_helper.from_array(np.array([first, *lengths[1:]], np.int64), name))

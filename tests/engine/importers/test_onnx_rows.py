@@ -32,7 +32,10 @@ def run(folder: ModelFolder, x: np.ndarray) -> np.ndarray:
 def flatten(rows: int, *, constant: bool = False, lengths: tuple[int, ...] = (1, -1)) -> onnx.ModelProto:
     """y = the numbers of each row of x, one after another, times 2; x: float32[rows, 2, 3]."""
     shape = np.array([rows, *lengths[1:]])
-    nodes = [helper.make_node("Reshape", ["x", "shape"], ["flat"]), helper.make_node("Add", ["flat", "flat"], ["y"])]
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["flat"], allowzero=int(constant)),
+        helper.make_node("Add", ["flat", "flat"], ["y"]),
+    ]
     tables = {"shape": shape}
     if constant:
         nodes.insert(0, helper.make_node("Constant", [], ["shape"], value=onnx.numpy_helper.from_array(shape)))
