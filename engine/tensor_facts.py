@@ -77,7 +77,7 @@ class ImageFacts(Table):
     input: TensorName
     size: tuple[Size, Size]  # width, height in pixels
     resize: Literal["crop", "stretch", "pad"] = "crop"  # what is done about another aspect ratio
-    crop: Annotated[float, Field(gt=0, le=1)] = 1.0  # of what `crop` or `stretch` makes, the share of each side that is kept
+    crop: Annotated[float, Field(gt=0, le=1)] = 1.0  # the share of each side that is kept, unless it is padded
     filter: Literal["bilinear", "bicubic"] = "bilinear"
     max_pixels: Annotated[int, Field(ge=1, le=1 << 30)] = 50_000_000  # of a picture as it is sent
     color: Literal["rgb", "bgr", "grey"] = "rgb"  # the order of the channels
