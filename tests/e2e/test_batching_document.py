@@ -19,7 +19,9 @@ from tests.e2e.appliance import EMBEDDING, HEADRACE, Appliance, wait_for
 DOCUMENT = "docs/batching.md"
 TEXT = (ROOT / DOCUMENT).read_text()
 EDGE = """
-listeners: [{{address: "127.0.0.1:{port}", tls: {{certificates: [{{cert: {tls}/localhost.pem, key: {tls}/localhost.key}}]}}}}]
+listeners:
+  - address: "127.0.0.1:{port}"
+    tls: {{certificates: [{{cert: {tls}/localhost.pem, key: {tls}/localhost.key}}]}}
 routes: [{{match: {{path: /v1/*}}, to: engine}}]
 """
 
