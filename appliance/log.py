@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 LOGGER = logging.getLogger("headrace")
+_OURS = (LOGGER.name, "engine", "proxy")  # modules of the packages log under their own names
 
 _PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -34,7 +35,8 @@ def configure(process: str, level: str, stream: TextIO | None = None) -> None:
 
 def set_level(level: str) -> None:
     """Log from ``level`` upwards; of other libraries warnings at least."""
-    LOGGER.setLevel(level.upper())
+    for name in _OURS:
+        logging.getLogger(name).setLevel(level.upper())
     logging.getLogger().setLevel(max(logging.WARNING, LOGGER.level))
 
 

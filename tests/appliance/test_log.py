@@ -80,9 +80,10 @@ def test_levels_and_other_libraries() -> None:
     log.LOGGER.debug("too much")
     logging.getLogger("aiohttp").info("too much")
     logging.getLogger("aiohttp").warning("heard")
+    logging.getLogger("engine.fleet").info("heard")
     log.set_level("debug")
     log.LOGGER.debug("heard")
-    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["heard", "heard"]
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["heard"] * 3
 
 
 def test_the_journal_is_told_the_priority() -> None:
