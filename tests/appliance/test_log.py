@@ -21,12 +21,12 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers[:], root.level, log.LOGGER.level
+    loggers = [logging.getLogger(name) for name in (None, "headrace", "engine", "proxy")]
+    handlers, levels = loggers[0].handlers[:], [logger.level for logger in loggers]
     yield
-    root.handlers[:] = before[0]
-    root.setLevel(before[1])
-    log.LOGGER.setLevel(before[2])
+    loggers[0].handlers[:] = handlers
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 def test_K01_a_record_is_one_line_of_json() -> None:
