@@ -134,7 +134,7 @@ class Models(Table):
     hang: PositiveDuration = 30.0  # a run longer than this means that the engine hangs: it is replaced
     max_body: Size = 8 << 20  # of a request to the engine
     repository: Annotated[str, Field(min_length=1)] | None = None  # a directory: each model folder in it is served
-    control: Control = "clients"  # who may load and unload models
+    control: Control = "admin"  # who may load and unload models
 
     @model_validator(mode="after")
     def _names(self) -> Models:

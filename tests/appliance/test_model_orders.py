@@ -89,14 +89,14 @@ def test_the_command_asks_and_tells(place: ConfigFiles, capsys: Capture, monkeyp
 
 def test_a_repository_is_a_directory_that_models_may_lie_in(place: ConfigFiles) -> None:
     place.model_folder("all/m")
-    loaded = place.load(LISTENER + "models: {repository: all, control: admin}\n")
+    loaded = place.load(LISTENER + "models: {repository: all, control: clients}\n")
     assert loaded.engine is not None
-    assert (loaded.engine.repository, loaded.engine.control) == (str(place.root / "all"), "admin")
+    assert (loaded.engine.repository, loaded.engine.control) == (str(place.root / "all"), "clients")
     assert loaded.engine.models == ()
     assert loaded.proxy.engine_socket == loaded.engine.socket_path
     loaded = place.load(LISTENER + "models: {repository: all, m: {queue: 7}}\n")
     assert loaded.engine is not None
-    assert loaded.engine.control == "clients"
+    assert loaded.engine.control == "admin"
     assert [(model.name, model.path, model.max_queue) for model in loaded.engine.models] == [
         ("m", str(place.root / "all/m"), 7)
     ]

@@ -18,7 +18,7 @@ REPOSITORY = """
 listeners:
   - address: 127.0.0.1:{{port}}
     tls: {{{{certificates: [{{{{cert: {{tls}}/localhost.pem, key: {{tls}}/localhost.key}}}}]}}}}
-models: {{{{repository: {directory}}}}}
+models: {{{{repository: {directory}, control: clients}}}}
 routes:
   - {{{{match: {{{{path: /*}}}}, to: engine}}}}
 """
