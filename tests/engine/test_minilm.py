@@ -77,7 +77,7 @@ async def device(embedder: Embedder) -> AsyncIterator[Device]:
 async def test_equals_the_numpy_reference(place: Path, embedder: Embedder, device: Device) -> None:
     weights = dict(TensorFile(place / "published" / WEIGHTS))
     answer = await embedder.embed(device, TEXTS)
-    rows = [embedder.lane.adapter.encode(text) for text in TEXTS]
+    rows = [embedder.adapter.encode(text) for text in TEXTS]
     assert answer.num_tokens == sum(map(len, rows))
     for ids, vector in zip(rows, answer.vectors, strict=True):
         np.testing.assert_allclose(vector, embed_by_numpy(SHAPE, weights, ids), atol=1e-5)

@@ -84,7 +84,7 @@ def test_a_source_that_is_none_is_named(
 ) -> None:
     command = ["model", "quality", str(exact.path), "--against", str(tmp_path / "absent.gguf")]
     assert run(command) == exit_codes.FAILED
-    assert "absent.gguf: is not there; give a .gguf file" in capsys.readouterr().err
+    assert "absent.gguf: is not there; give a .gguf, .onnx or .pt2 file" in capsys.readouterr().err
     (tmp_path / "text").write_text("")
     assert run([*command[:-1], str(file), "--text", str(tmp_path / "text")]) == exit_codes.FAILED
     assert "fewer than two tokens; give a longer one" in capsys.readouterr().err

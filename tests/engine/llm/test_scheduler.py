@@ -303,8 +303,11 @@ class Life(RuleBasedStateMachine):
         ready = self.queue.ready(self.now)
         before = {each: len(each.tokens) for each in self.alive}
         plan = self.queue.plan(allowance_s, self.now)
-        if plan.shares or plan.late or self.queue.slots.memory.take_commands():
-            assert ready
+        commands = self.queue.slots.memory.take_commands()
+        # Somebody who is parked may be found hopeless, and make way for others, before a deadline would wake anyone.
+        hopeless = any(each.deadline_at is not None and each.deadline_at > self.now for each, _ in plan.late)
+        if plan.shares or plan.late or commands:
+            assert ready or hopeless
         else:
             assert not self.queue.ready(self.now)  # or the device would turn without end
         assert {each: len(each.tokens) for each in before} == before
