@@ -68,11 +68,17 @@ async def poisson(server: Server, generator: random.Random, per_s: float, second
     return await asyncio.gather(*asked)
 
 
+def steps(streams: Sequence[Stream]) -> list[float]:
+    """Seconds between two steps, as the readers of their tokens see it."""
+    return [gap for each in streams for gap in map(sub, each.token_at[1:], each.token_at) if gap > SAME_STEP_S]
+
+
 async def step_s(server: Server, generator: random.Random) -> float:
-    """The time of a step in which every slot decodes and no prompt is read: the median over a while."""
+    """The time of a step in which every slot decodes and no prompt is read: the median over a while. Steps, not tokens:
+    where the text repeats itself a step brings several."""
     body = prompts.body(serving.CHAT, prompts.fresh(generator, SHORT_TOKENS), 48)
     streams = await asyncio.gather(*(complete(server, body) for _ in range(SLOTS)))
-    return statistics.median(stream.token_s for stream in streams)
+    return statistics.median(steps(streams))
 
 
 async def short_beside_long(server: Server, generator: random.Random, num_samples: int) -> list[float]:
@@ -138,7 +144,7 @@ def main() -> None:
             cold += uvloop.run(after_system_prompt(server, generator, num_samples, same=False))
             again += uvloop.run(after_system_prompt(server, generator, num_samples, same=True))
 
-    gaps = [gap for stream in streams for gap in map(sub, stream.token_at[1:], stream.token_at) if gap > SAME_STEP_S]
+    gaps = steps(streams)
     rows = [
         times("first token, Poisson", [stream.first_token_s for stream in streams]),
         times("time per token, Poisson", [stream.token_s for stream in streams]),
