@@ -185,7 +185,7 @@ async def test_too_many_rows_are_refused_and_told_when_to_come_back(serve: Serve
     model, device = serve(linear(), max_batch=2, max_queue=1)
     many = asyncio.create_task(model.infer(device, {"x": rows(20)}))
     await asyncio.sleep(0)
-    with pytest.raises(RequestError, match=r"20 rows waiting \(at most 2\)") as caught:
+    with pytest.raises(RequestError, match=r"20 rows waiting \(at most 6\)") as caught:
         await model.infer(device, {"x": rows(1)})
     assert caught.value.kind is Kind.OVERLOADED
     assert caught.value.retry_after_s is not None
