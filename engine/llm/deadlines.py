@@ -11,6 +11,8 @@ from collections.abc import Callable
 from engine.errors import Kind, RequestError
 from engine.llm.sequence import Sequence
 
+ReadS = Callable[[int, int], float]  # seconds of reading so many tokens of a prompt, after so many
+
 
 class Deadlines:
     """The sequences inside that have a deadline."""
@@ -30,30 +32,44 @@ class Deadlines:
         self._instants.pop(sequence, None)
         self._new.discard(sequence)
 
-    def next_at(self) -> float | None:
-        """When to judge next: at once while somebody is new, else at the earliest deadline; None: nobody has any."""
-        return 0.0 if self._new else min(self._instants.values(), default=None)
+    def next_at(self, read_s: ReadS) -> float | None:
+        """When to judge next: at once while somebody is new, else when the first cannot be in time any more; None:
+        nobody has a deadline. read_s: of StepCost."""
+        if self._new:
+            return 0.0
+        return min((at - _needed_s(each, read_s) for each, at in self._instants.items()), default=None)
+
+    def has_late(self, now: float, read_s: ReadS) -> bool:
+        """Whether ``judge`` has something to say, or somebody new to look at."""
+        return bool(self._new) or any(
+            not _in_time(at - now, _needed_s(each, read_s)) for each, at in self._instants.items()
+        )
 
     def judge(
-        self, now: float, read_s: Callable[[int, int], float], first_token_s: Callable[[Sequence], float]
+        self, now: float, read_s: ReadS, first_token_s: Callable[[Sequence], float]
     ) -> list[tuple[Sequence, RequestError]]:
         """Those that cannot be in time. read_s: of StepCost; first_token_s: the forecast for one that is new."""
         late = []
         for sequence, at in self._instants.items():
-            if sequence.num_output_tokens:
-                needed_s = 0.0
-            elif sequence in self._new:
-                needed_s = first_token_s(sequence)
-            else:
-                needed_s = read_s(sequence.num_unread, sequence.num_cached)
+            is_new = sequence in self._new and not sequence.num_output_tokens
+            needed_s = first_token_s(sequence) if is_new else _needed_s(sequence, read_s)
             if (error := _verdict(sequence, at - now, needed_s)) is not None:
                 late.append((sequence, error))
         self._new.clear()
         return late
 
 
+def _needed_s(sequence: Sequence, read_s: ReadS) -> float:
+    """What it takes at least until its first token."""
+    return 0.0 if sequence.num_output_tokens else read_s(sequence.num_unread, sequence.num_cached)
+
+
+def _in_time(left_s: float, needed_s: float) -> bool:
+    return 0 < left_s >= needed_s
+
+
 def _verdict(sequence: Sequence, left_s: float, needed_s: float) -> RequestError | None:
-    if 0 < left_s >= needed_s:
+    if _in_time(left_s, needed_s):
         return None
     if left_s <= 0:
         made = f"after {sequence.num_output_tokens} tokens" if sequence.num_output_tokens else "before the first token"

@@ -74,15 +74,15 @@ class Scheduler:
         """Whether ``plan`` would give anything to do."""
         if any(not sequence.parked for sequence in self.running):
             return True
-        wake_at = self.wake_at()
-        return self._next_that_fits() is not None or (wake_at is not None and wake_at <= now)
+        if self._next_that_fits() is not None or self._deadlines.has_late(now, self._cost.read_s):
+            return True
+        way_at = self._way_at()
+        return way_at is not None and way_at <= now
 
     def wake_at(self) -> float | None:
-        """When ``ready`` will turn true by itself: at a deadline, or when a parked sequence must make way."""
-        instants = [self._deadlines.next_at()]
-        if self.running and self.waiting.next() is not None:
-            parked = [sequence.parked_at for sequence in self.running if sequence.parked_at is not None]
-            instants.append(min(parked) + PARKED_GRACE_S if parked else None)
+        """When ``ready`` will turn true by itself: as somebody cannot be in time any more, or a parked sequence must
+        make way."""
+        instants = (self._deadlines.next_at(self._cost.read_s), self._way_at())
         return min((at for at in instants if at is not None), default=None)
 
     def decoding(self) -> bool:
@@ -142,6 +142,13 @@ class Scheduler:
                 return
             self.num_parked_out += 1
             self._send_back(self.running[number], now)
+
+    def _way_at(self) -> float | None:
+        """When ``_make_way`` has something to do; None: nobody is in anybody's way."""
+        if not self.running or self.waiting.next() is None:
+            return None
+        parked = [sequence.parked_at for sequence in self.running if sequence.parked_at is not None]
+        return min(parked) + PARKED_GRACE_S if parked else None
 
     def _give_slots(self, now: float) -> None:
         while (sequence := self._next_that_fits()) is not None:

@@ -234,7 +234,7 @@ def test_a_deadline_that_passes_ends_a_sequence_wherever_it_stands() -> None:
     for each in (running, waiting):
         queue.add(each)
     step(queue)
-    assert queue.wake_at() == 4.0
+    assert queue.wake_at() == 4.0 - 3 * TOKEN_S  # what reading its prompt takes
     running.parked_at = 3.5  # its slot would be free for another in a second
     assert queue.ready(4.0)
     plan = queue.plan(1.0, 4.0)
@@ -248,6 +248,20 @@ def test_a_deadline_that_passes_ends_a_sequence_wherever_it_stands() -> None:
     ]
     assert not queue.ready(9.0)
     assert queue.wake_at() is None
+
+
+def test_who_is_parked_is_told_as_soon_as_it_cannot_be_in_time() -> None:
+    queue = scheduler()
+    parked = sequence(num_prompt=100, deadline_at=5.0)
+    queue.add(parked)
+    assert queue.plan(0.0, 0.0).late == []
+    parked.parked_at = 0.0
+    at = queue.wake_at()
+    assert at == pytest.approx(5.0 - 100 * TOKEN_S)
+    assert not queue.ready(4.79)
+    assert queue.plan(0.0, 4.79) == ([], [])
+    assert queue.ready(4.81)
+    assert [each for each, _ in queue.plan(0.0, 4.81).late] == [parked]
 
 
 def test_removing_what_is_not_there_changes_nothing() -> None:
@@ -303,11 +317,8 @@ class Life(RuleBasedStateMachine):
         ready = self.queue.ready(self.now)
         before = {each: len(each.tokens) for each in self.alive}
         plan = self.queue.plan(allowance_s, self.now)
-        commands = self.queue.slots.memory.take_commands()
-        # Somebody who is parked may be found hopeless, and make way for others, before a deadline would wake anyone.
-        hopeless = any(each.deadline_at is not None and each.deadline_at > self.now for each, _ in plan.late)
-        if plan.shares or plan.late or commands:
-            assert ready or hopeless
+        if plan.shares or plan.late or self.queue.slots.memory.take_commands():
+            assert ready
         else:
             assert not self.queue.ready(self.now)  # or the device would turn without end
         assert {each: len(each.tokens) for each in before} == before
