@@ -64,7 +64,8 @@ def need(folder: ModelFolder, settings: ModelSettings) -> Need:
     if "cpu" not in settings.placement.tried:
         return Need(0)
     per_byte = _EMBEDDING_PER_FILE_BYTE if folder.manifest.kind == "embedding" else _LOADED_PER_FILE_BYTE
-    weights_bytes = int(folder.total_bytes() * per_byte)
+    num_sessions = folder.manifest.instances if folder.manifest.kind == "tensor" else 1
+    weights_bytes = int(folder.total_bytes() * per_byte * num_sessions)
     facts = folder.manifest.chat
     if facts is None:
         return Need(weights_bytes)

@@ -159,6 +159,12 @@ def test_a_provider_that_is_not_installed_is_told_before_anything_is_loaded(mode
     assert open_entry(dataclasses.replace(settings, fallback=("cpu",)), 1).source.need.total > 0
 
 
+def test_each_instance_of_a_tensor_model_takes_its_weights(tmp_path: Path) -> None:
+    one, three = [write_folder(tmp_path / f"m{num}", linear(), instances=num) for num in (1, 3)]
+    needs = [need(folder, ModelSettings(name="m", path=str(folder.path))).weights for folder in (one, three)]
+    assert needs[1] == pytest.approx(3 * needs[0], rel=0.05)
+
+
 def test_a_folder_may_say_where_it_runs_unless_the_configuration_does(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "tiny", linear(), provider="cuda")
     settings = ModelSettings(name="m", path=str(folder.path))
