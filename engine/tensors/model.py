@@ -118,7 +118,8 @@ class TensorModel:
         }
 
     def close(self) -> None:
-        """End the threads of its instances; the sessions go with their last reference."""
+        """End its threads; the sessions go with their last reference."""
+        self.lane.close()
         self._runnable.close()
 
     async def _infer(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 Feeds = dict[str, NDArray[Any]]
+Part = tuple[Feeds, list[int]]  # what one instance is given, and where in it the rows of each payload end
 
 
 class GraphRunnable:
@@ -39,15 +40,24 @@ class GraphRunnable:
         Payloads have the same inputs, of equal shapes but for the first axis. Raises WrongResult when an output has
         not one row for each row that went in, and whatever the graph raises.
         """
+        return self.run_gathered(self.gather(payloads))
+
+    def gather(self, payloads: Sequence[Feeds]) -> list[Part]:
+        """The arrays of a run, by instance; of a payload that is alone its own. Any thread."""
         if not self._batched:
-            return [self._run(self._instances[0], payload) for payload in payloads]
-        parts = shares([_rows(payload) for payload in payloads], len(self._instances))
+            return [(payload, []) for payload in payloads]
+        return [_join(payloads[part]) for part in shares([_rows(each) for each in payloads], len(self._instances))]
+
+    def run_gathered(self, parts: Sequence[Part]) -> list[Feeds]:
+        """As ``run``."""
+        if not self._batched:
+            return [self._run(self._instances[0], feeds) for feeds, _ in parts]
         later = [
-            self._others.submit(self._run_batch, session, payloads[part])
+            self._others.submit(self._run_part, session, part)
             for session, part in zip(self._instances[1:], parts[1:], strict=False)
         ]
         try:
-            results = self._run_batch(self._instances[0], payloads[parts[0]])
+            results = self._run_part(self._instances[0], parts[0])
         finally:
             for future in later:
                 future.exception()  # no share may still run when this returns
@@ -59,16 +69,13 @@ class GraphRunnable:
         """End the threads of the instances."""
         self._others.shutdown()
 
-    def _run_batch(self, session: InferenceSession, payloads: Sequence[Feeds]) -> list[Feeds]:
-        if len(payloads) == 1:
-            outputs = self._run(session, payloads[0])
-        else:
-            outputs = self._run(session, {name: np.concatenate([p[name] for p in payloads]) for name in payloads[0]})
-        ends = list(accumulate(map(_rows, payloads)))
+    def _run_part(self, session: InferenceSession, part: Part) -> list[Feeds]:
+        feeds, ends = part
+        outputs = self._run(session, feeds)
         for name, array in outputs.items():
             if array.shape[:1] != (ends[-1],):
                 raise WrongResult(f"the output {name!r} has the shape {list(array.shape)} for {ends[-1]} rows")
-        if len(payloads) == 1:
+        if len(ends) == 1:
             return [outputs]
         return [
             {name: array[begin:end] for name, array in outputs.items()}
@@ -80,6 +87,13 @@ class GraphRunnable:
         for name in self._strings:
             arrays[name] = _bytes(arrays[name])
         return arrays
+
+
+def _join(payloads: Sequence[Feeds]) -> Part:
+    ends = list(accumulate(map(_rows, payloads)))
+    if len(payloads) == 1:
+        return payloads[0], ends
+    return {name: np.concatenate([each[name] for each in payloads]) for name in payloads[0]}, ends
 
 
 def _rows(payload: Feeds) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from engine.batching.item import Item
+from engine.batching.job import BatchJob
 from engine.batching.settings import BatchingSettings
 from engine.device import Device
 from engine.errors import Kind, RequestError
+from engine.job import Job
 from engine.manifest import ClassifyFacts, TensorModelFacts
 from engine.model_folder import ModelError
 from engine.settings import ModelSettings
@@ -239,3 +243,20 @@ async def test_o02_cancelled_calls_leave_nothing_behind(serve: Serve) -> None:
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert all(np.allclose(answer["y"], rows(3) @ WEIGHTS) for answer in answers[1::2])
     assert model.num_rows == 0
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_a_full_batch_is_put_together_while_the_one_before_runs(tmp_path: Path, instances: int) -> None:
+    folder = write_folder(tmp_path / "tiny", linear(), instances=instances)
+    settings = ModelSettings("tiny", str(folder.path), batching=BatchingSettings(4))
+    model = load_tensor_model(folder, settings, threads=1)
+    jobs = [BatchJob(deliver=lambda event: None, arrived_at=0.0, items=[Item({"x": rows(1, n)})]) for n in range(12)]
+    for job in jobs:
+        model.lane.add(job)
+    answers: dict[Job, Any] = {}
+    while (step := model.lane.plan(0.0, math.inf)) is not None:
+        answers.update(step.run())
+    assert model.statistics()["batch_ahead_total"] == 2
+    for n, job in enumerate(jobs):
+        np.testing.assert_allclose(answers[job][0]["y"], rows(1, n) @ WEIGHTS, rtol=1e-6)
+    model.close()
