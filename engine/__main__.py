@@ -62,6 +62,7 @@ def parse_arguments(arguments: list[str]) -> EngineSettings:
         return EngineSettings(
             socket_path=chosen.socket,
             threads=chosen.threads,
+            control="clients",  # there is nobody else to give orders; who reaches the socket is the file's permissions
             models=tuple(ModelSettings(name=name, path=path, **options) for name, path in models),
         )
     except ValueError as error:

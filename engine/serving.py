@@ -41,7 +41,7 @@ class Serving:
         hang_s: float,
         max_body_bytes: int,
         repository: Repository | None = None,
-        control: Control = "clients",
+        control: Control = "admin",
     ) -> None:
         """control: who may load and unload models over HTTP."""
         self.fleet = fleet

@@ -62,7 +62,7 @@ class EngineSettings:
     socket_path: str  # unix socket; shorter than 107 bytes
     models: tuple[ModelSettings, ...]
     repository: str | None = None  # a directory of more model folders, each served under its directory's name
-    control: Control = "clients"
+    control: Control = "admin"
     threads: int = 0  # of the runtime, for one run; 0: one per usable core
     memory: float = 0.7  # the part of what the engine has or could get of the box's memory that models may take
     hang_s: float = 30.0  # a run of the device longer than this means that the runner hangs

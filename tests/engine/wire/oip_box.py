@@ -101,7 +101,7 @@ async def serve(directory: Path, *folders: ModelFolder, **settings: Any) -> Asyn
     batching = BatchingSettings(settings.pop("max_batch", None))
     models = tuple(ModelSettings(each.manifest.name, str(each.path), batching=batching, **settings) for each in folders)
     path = str(directory / "e.sock")
-    worker = EngineWorker(EngineSettings(path, models, threads=1))
+    worker = EngineWorker(EngineSettings(path, models, control="clients", threads=1))
     await worker.start(lambda what: None)
     try:
         yield Box(worker, path)

@@ -31,6 +31,7 @@ async def generations(tmp_path: Path, *texts: str) -> AsyncIterator[tuple[Engine
         return chat_model(decoder)
 
     async with engine(tmp_path, chat_model(decoders[0])) as served:
+        served.serving.control = "clients"
         entry = served.serving.fleet.entries["m"]
         entry.source = type(entry.source)(entry.source.kind, load)
         entry.reread = lambda: entry.source
@@ -123,9 +124,8 @@ async def test_what_an_order_may_say(tmp_path: Path, path: str, body: bytes, sta
         assert why in answer.raw
 
 
-async def test_orders_of_clients_can_be_forbidden_and_the_index_still_read(tmp_path: Path) -> None:
-    async with generations(tmp_path, "old", "new") as (served, _):
-        served.serving.control = "admin"
+async def test_orders_of_clients_are_forbidden_as_it_comes_and_the_index_is_read(tmp_path: Path) -> None:
+    async with engine(tmp_path, chat_model(FakeDecoder(script=play([*b"old"])))) as served:
         for path in (LOAD, UNLOAD):
             refused = await served.send(path, b"")
             assert refused.status == 403
