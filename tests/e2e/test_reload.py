@@ -6,7 +6,7 @@ import asyncio
 import signal
 from pathlib import Path
 
-from tests.e2e.appliance import TIMEOUT_S, Appliance, free_port
+from tests.e2e.appliance import TIMEOUT_S, Appliance, free_port, gone
 from tests.e2e.conftest import Start
 
 NUM_STREAMS = 100
@@ -75,7 +75,7 @@ async def test_a_reload_cuts_none_of_a_hundred_open_streams(start: Start) -> Non
         for reader, writer in streams:
             rest = await reader.readuntil(b"0\r\n\r\n")
             assert rest == b"c\r\ndata: last\n\n\r\n0\r\n\r\n"
-            writer.close()
+            await gone(writer)
         assert appliance.children("proxy") == proxies
 
 

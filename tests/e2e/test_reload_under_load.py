@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.appliance import TIMEOUT_S, Appliance, free_port
+from tests.e2e.appliance import TIMEOUT_S, Appliance, free_port, gone
 
 NUM_STREAMS = 100
 NUM_CLIENTS = 20
@@ -122,7 +122,7 @@ async def ask(port: int, ended: asyncio.Event) -> int:
         num_answers += 1
         due += 1 / RATE_PER_CLIENT
         await asyncio.sleep(max(0.0, due - loop.time()))
-    writer.transport.abort()  # a TLS close would go on beyond the test
+    await gone(writer)
     return num_answers
 
 
@@ -133,7 +133,7 @@ async def follow(appliance: Appliance, opened: asyncio.Barrier) -> bool:
     await reader.readuntil(b"data: 1\n\n\r\n")
     await opened.wait()
     rest = await reader.readuntil(b"\r\n0\r\n\r\n")
-    writer.transport.abort()  # a TLS close would go on beyond the test
+    await gone(writer)
     return rest.endswith(b"data: last\n\n\r\n0\r\n\r\n")
 
 
