@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 async def gone(writer: asyncio.StreamWriter) -> None:
-    """Break the connection off and see it ended: a TLS close waits for the other side, on a busy box beyond the test."""
+    """Break the connection off and see it ended: a TLS close waits for the other side, and may outlast a test."""
     writer.transport.abort()
     with suppress(ConnectionError):
         await writer.wait_closed()
