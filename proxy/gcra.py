@@ -26,7 +26,8 @@ class Terms(NamedTuple):
 
 
 class Gcra:
-    """A limit's terms as arithmetic. ``used``: requests not yet forgiven, of which a whole burst may be."""
+    """A limit's terms as arithmetic. ``used``: what is not yet forgiven, of which a whole burst may be. ``cost``: what
+    one request uses: 1 of a limit on requests, its tokens of a limit on tokens."""
 
     __slots__ = ("burst", "rate", "terms")
 
@@ -35,21 +36,21 @@ class Gcra:
         self.rate = terms.events / terms.per_s  # units per second
         self.burst = terms.burst
 
-    def fits(self, used: float) -> bool:
+    def fits(self, used: float, cost: float = 1.0) -> bool:
         """Whether one more request passes, given what its key has used."""
-        return used + 1.0 <= self.burst + EPSILON
+        return used + cost <= self.burst + EPSILON
 
     def remaining(self, used: float) -> int:
-        """Whole requests that fit now: never negative, even if more than ``burst`` is used (the limit was lowered)."""
+        """What fits now, in whole units: never negative, even if more than ``burst`` is used (a limit was lowered)."""
         left = int(self.burst - used + EPSILON)
         return left if left > 0 else 0
 
-    def wait_s(self, used: float) -> float:
-        """Seconds until one more request fits; 0.0: now."""
-        return max(0.0, used + 1.0 - self.burst) / self.rate
+    def wait_s(self, used: float, cost: float = 1.0) -> float:
+        """Seconds until one more request fits, if it ever does; 0.0: now."""
+        return max(0.0, used + cost - self.burst) / self.rate
 
-    def reset_s(self, used: float) -> float:
-        """Seconds until something changes for the better: the next request if none is left, else a full bucket."""
-        if used + 1.0 > self.burst + EPSILON:
-            return self.wait_s(used)
+    def reset_s(self, used: float, cost: float = 1.0) -> float:
+        """Seconds until something changes for the better: this request if it does not fit, else a full bucket."""
+        if used + cost > self.burst + EPSILON:
+            return self.wait_s(used, cost)
         return used / self.rate

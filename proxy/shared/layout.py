@@ -21,11 +21,12 @@ SECRET_BYTES: Final = 16
 WINDOW: Final = 32  # slots in which a key may stand, from the one that its digest says
 LIMIT_HEAD_WORDS: Final = 8  # which copy of the pace is valid, two copies of three numbers, the common bucket
 RECORD_HEAD_WORDS: Final = 1
+WINDOW_ROW_WORDS: Final = 16  # buckets of a key in a sliding window
 PAGE_BYTES: Final = 4096
 
 #: Bytes that are locked: their places in the file say what they guard, not what stands there.
 NUM_STRIPES: Final = 64
-LIMIT_LOCKS, PERMIT_LOCKS, PLACES_LOCK, RECORD_LOCKS = 0, 64, 128, 4096
+LIMIT_LOCKS, PERMIT_LOCKS, PLACES_LOCK, ANSWERS_LOCK, RECORD_LOCKS = 0, 64, 128, 129, 4096
 
 
 class Geometry(NamedTuple):
@@ -39,6 +40,10 @@ class Geometry(NamedTuple):
     tallies: int = 1024  # at once
     row: int = 96  # numbers that each worker has of a tally
     columns: int = 512  # processes attached at once: twice the most workers
+    windows: int = 64  # limits by a sliding window, at once
+    window_keys: int = 16384  # slots of each of them, a power of two
+    answers: int = 65536  # slots of the index of kept answers, a power of two
+    answer_bytes: int = 64 << 20  # for them; whole pages
 
 
 class Layout:
@@ -46,8 +51,8 @@ class Layout:
 
     def __init__(self, geometry: Geometry) -> None:
         self.geometry = geometry
-        limits, keys, permits, records, numbers, tallies, row, columns = geometry
-        self.num_places = limits + records + tallies
+        limits, keys, permits, records, numbers, tallies, row, columns, windows, window_keys, *_ = geometry
+        self.num_places = limits + records + tallies + windows
         self.acks = PAGE_BYTES
         self.names = self.acks + _pages(8 * columns)
         self.marks = self.names + _pages(16 * self.num_places)
@@ -64,7 +69,13 @@ class Layout:
         self.limits = self.rows + columns * self.rows_stride
         self.limit_values = 8 * (LIMIT_HEAD_WORDS + keys + WINDOW)  # within a limit
         self.limit_bytes = _pages(self.limit_values + 8 * (keys + WINDOW))
-        self.num_bytes = self.limits + limits * self.limit_bytes
+        self.windows = self.limits + limits * self.limit_bytes
+        num_rows = window_keys + WINDOW  # and the common one
+        self.window_bytes = _pages(8 * (num_rows + (num_rows + 1) * WINDOW_ROW_WORDS))
+        self.answers = self.windows + windows * self.window_bytes
+        self.answer_slots = self.answers + PAGE_BYTES
+        self.answer_ring = self.answer_slots + _pages(16 * (geometry.answers + WINDOW))
+        self.num_bytes = self.answer_ring + geometry.answer_bytes
 
 
 class Memory:

@@ -1,4 +1,4 @@
-"""A limit's memory in the shared table: what every key has used of it, counted exactly by all workers.
+"""A limit's memory in the shared table by GCRA: what every key has used of it, counted exactly by all workers.
 
 A decision reads one number and, if the request passes, stores one, in the lock of the key's stripe. What concerns more
 than one key's number (a key that is new, a limit that a reload changed, several limits at once) has all stripes.
@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from proxy.gcra import EPSILON, Gcra, Terms
+from proxy.gcra import EPSILON, Terms
 from proxy.shared.key_slots import KeySlots
 from proxy.shared.layout import LIMIT_HEAD_WORDS, Memory
-from proxy.shared.locks import ALL_LIMITS, LIMIT_STRIPES, LIMITS_DONE, STRIPE_MASK, Locks
+from proxy.shared.limit_memory import LimitMemory
+from proxy.shared.locks import LIMIT_STRIPES, LIMITS_DONE, STRIPE_MASK, Locks
 from proxy.shared.places import Lease
 
 _HEAD_START_S: Final = (
@@ -25,7 +26,7 @@ _HEAD_START_S: Final = (
 _COMMON: Final = 7  # word of a limit's head: when the common bucket is full again
 
 
-class SharedLimit(Gcra):
+class SharedLimit(LimitMemory):
     """One limit under a snapshot's terms, over numbers that outlive the snapshot and the worker.
 
     The clock's pace is shared, too: it is that of the terms under which somebody decided last.
@@ -36,7 +37,6 @@ class SharedLimit(Gcra):
         "_common_at",
         "_doubles",
         "_lease",
-        "_locks",
         "_pace",
         "_pace_at",
         "_pace_known",
@@ -47,11 +47,10 @@ class SharedLimit(Gcra):
     )
 
     def __init__(self, terms: Terms, memory: Memory, locks: Locks, lease: Lease, name: str) -> None:
-        super().__init__(terms)
+        super().__init__(terms, locks)
         layout = memory.layout
         at = layout.limits + lease.index * layout.limit_bytes
         self._lease = lease
-        self._locks = locks
         self._words = memory.words
         self._doubles = memory.doubles
         self._slots = KeySlots(memory, at + 8 * LIMIT_HEAD_WORDS, layout.geometry.keys, name)
@@ -61,8 +60,7 @@ class SharedLimit(Gcra):
         self._pace_known = 0
         self._clock = self._read_at = self._pace = 0.0  # units, at this time, that many units per second
 
-    def decide(self, key: str, now: float) -> float:
-        """Count one request of ``key`` if it fits: what the key has used then. Else -1 less what it has used."""
+    def decide(self, key: str, now: float, cost: float = 1.0) -> float:
         at, digest = self._slots.find(key)
         if at:
             self._locks.enter(LIMIT_STRIPES[digest & STRIPE_MASK])
@@ -75,18 +73,16 @@ class SharedLimit(Gcra):
                     used = self._doubles[value_at] - clock
                     if used < 0.0:
                         used = 0.0
-                    used += 1.0
-                    if used > self.burst + EPSILON:
-                        return -used
+                    if used + cost > self.burst + EPSILON:
+                        return -1.0 - used
+                    used += cost
                     self._doubles[value_at] = clock + used
                     return used
             finally:
                 self._locks.leave(LIMITS_DONE)
-        return decide_together([(self, key)], now)[0]
+        return decide_together([(self, key)], now, (cost,))[0]
 
     def used(self, key: str, now: float) -> float:
-        """Requests of ``key`` not yet forgiven. More than ``burst`` only after the limit was lowered. All stripes are
-        ours."""
         clock = self._clock_at(now)
         at, digest = self._slots.find(key)
         if not at or self._words[at] != digest:
@@ -94,11 +90,10 @@ class SharedLimit(Gcra):
         used = self._doubles[at + self._to_value if at else self._common_at] - clock
         return used if used > 0.0 else 0.0
 
-    def take(self, key: str, used: float, now: float) -> float:
-        """Count one request of ``key``, which had ``used`` that many. All stripes are ours."""
+    def take(self, key: str, used: float, now: float, cost: float = 1.0) -> float:
         clock = self._clock_at(now)
         at, digest = self._slots.find(key)
-        used += 1.0
+        used = max(0.0, used + cost)
         if not at:
             at = self._free_slot(digest, clock)
             if not at:
@@ -144,24 +139,18 @@ class SharedLimit(Gcra):
         self._words[self._pace_at] = num_changes
         self._read_pace()
 
-    def enter_all(self) -> None:
-        """Have every stripe of all limits."""
-        self._locks.enter(ALL_LIMITS)
 
-    def leave_all(self) -> None:
-        """The end of ``enter_all``."""
-        self._locks.leave(LIMITS_DONE)
-
-
-def decide_together(asked: Sequence[tuple[SharedLimit, str]], now: float) -> list[float]:
+def decide_together(asked: Sequence[tuple[LimitMemory, str]], now: float, costs: Sequence[float] = ()) -> list[float]:
     """Count one request under each limit's key if it fits under all: what each key has used then. Else nothing is
-    counted, and each is -1 less what its key has used."""
+    counted, and each is -1 less what its key has used. costs: of each; none: 1 of each."""
     held = asked[0][0]
+    costs = costs or [1.0] * len(asked)
     held.enter_all()
     try:
         standing = [limit.used(key, now) for limit, key in asked]
-        if all(limit.fits(used) for (limit, _), used in zip(asked, standing, strict=True)):
-            return [limit.take(key, used, now) for (limit, key), used in zip(asked, standing, strict=True)]
+        if all(limit.fits(used, cost) for (limit, _), used, cost in zip(asked, standing, costs, strict=True)):
+            counted = zip(asked, standing, costs, strict=True)
+            return [limit.take(key, used, now, cost) for (limit, key), used, cost in counted]
         return [-1.0 - used for used in standing]
     finally:
         held.leave_all()

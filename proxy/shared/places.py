@@ -56,11 +56,15 @@ class Places:
         layout = memory.layout
         self._own_marks = layout.marks + column * layout.marks_stride
         self._num_leases: dict[int, int] = {}
-        self._limits, self._records, self._tallies = _kinds(layout)
+        self._limits, self._records, self._tallies, self._windows = _kinds(layout)
 
     def limit(self, name: str) -> Lease:
         """The place of a limit. Raises TableFull."""
         return self._lease(self._limits, name)
+
+    def window(self, name: str) -> Lease:
+        """The place of a limit by a sliding window. Raises TableFull."""
+        return self._lease(self._windows, name)
 
     def record(self, name: str, size: int) -> Lease:
         """The place of a record; with another size it is another record. Raises TableFull."""
@@ -133,10 +137,12 @@ class Places:
         return marked.to_bytes(kind.most, "little").find(0)
 
 
-def _kinds(layout: Layout) -> tuple[_Kind, _Kind, _Kind]:
-    limits, records, tallies = layout.geometry.limits, layout.geometry.records, layout.geometry.tallies
+def _kinds(layout: Layout) -> tuple[_Kind, _Kind, _Kind, _Kind]:
+    geometry = layout.geometry
+    limits, records, tallies, windows = geometry.limits, geometry.records, geometry.tallies, geometry.windows
     return (
         _Kind("limits", 0, limits, layout.limits, layout.limit_bytes),
         _Kind("records", limits, records, layout.records, layout.record_bytes),
         _Kind("tallies", limits + records, tallies, layout.rows, layout.row_bytes, layout.rows_stride),
+        _Kind("sliding limits", limits + records + tallies, windows, layout.windows, layout.window_bytes),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from proxy.gcra import Terms
+from proxy.shared.answers import SharedAnswers
 from proxy.shared.columns import Columns
 from proxy.shared.layout import Geometry, Memory, attach, create
 from proxy.shared.limit import SharedLimit
@@ -17,6 +18,7 @@ from proxy.shared.mapped_record import MappedRecord
 from proxy.shared.permits import Permits
 from proxy.shared.places import Places, TableFull
 from proxy.shared.record import Record
+from proxy.shared.sliding import SlidingLimit
 
 __all__ = ["SharedTable", "TableFull", "Terms"]
 
@@ -46,9 +48,17 @@ class SharedTable:
         """The limit of this name under these terms. Raises TableFull."""
         return SharedLimit(terms, self._memory, self._locks, self._places.limit(name), name)
 
+    def sliding(self, name: str, terms: Terms) -> SlidingLimit:
+        """The limit of this name by a sliding window. Raises TableFull; ValueError: it counts too far."""
+        return SlidingLimit(terms, self._memory, self._locks, self._places.window(name), name)
+
     def permits(self, name: str) -> Permits:
         """Permits by keys of this name's own."""
         return Permits(self._memory, self._locks, self._column, name)
+
+    def answers(self) -> SharedAnswers:
+        """The answers that are kept for requests which are sent again."""
+        return SharedAnswers(self._memory, self._locks)
 
     def record(self, name: str, size: int) -> Record:
         """The record of this name with ``size`` numbers, zeros at first. Raises TableFull; ValueError: too large."""

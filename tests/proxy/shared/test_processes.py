@@ -37,9 +37,10 @@ table = SharedTable.attached(int(sys.argv[1]), int(sys.argv[2]))
 limit, permits, record = table.limit("l", Terms(500, 3600.0, 500)), table.permits("p"), table.record("r", 2)
 print("here", flush=True)
 sys.stdin.readline()
-passed, most, held = 0, 0, []
+window, passed, slid, held = table.sliding("w", Terms(700, 60.0, 700)), 0, 0, []
 for n in range(400):
     passed += limit.decide("everybody", 1000.0) >= 0
+    slid += window.decide("everybody", 1000.0 + n / 10) >= 0
     held.append(permits.take("everybody", 10))
     table._locks.enter(ALL_PERMITS)  # nobody takes one meanwhile
     assert permits.open("everybody") <= 10
@@ -53,7 +54,7 @@ for n in range(400):
     record.commit((here + 1, there - 1))
     here, there = record.load()
     assert here == -there
-print(passed, sum(permit >= 0 for permit in held), flush=True)
+print(passed, slid, sum(permit >= 0 for permit in held), flush=True)
 sys.stdin.readline()
 """
 
@@ -79,12 +80,13 @@ def test_H05_four_workers_admit_exactly_what_one_would(owner: SharedTableOwner) 
     for worker in workers:
         _go_on(worker)
     told = [tuple(map(int, _says(worker).split())) for worker in workers]
-    assert sum(passed for passed, _ in told) == 500
+    assert sum(passed for passed, _, _ in told) == 500
+    assert sum(slid for _, slid, _ in told) == 700
     assert ours.limit("l", TERMS).decide("everybody", 1000.0) == -501.0
     assert ours.record("r", 2).load() == [1600.0, -1600.0]
-    held = sum(held for _, held in told)
+    held = sum(held for _, _, held in told)
     assert ours.permits("p").open("everybody") == held
-    for worker, column, (_, its) in zip(workers, columns, told, strict=True):
+    for worker, column, (_, _, its) in zip(workers, columns, told, strict=True):
         worker.kill()
         worker.communicate()
         owner.left(column)
@@ -241,6 +243,27 @@ def test_killed_while_a_new_key_takes_the_slot_of_an_old_one(owner: SharedTableO
     assert killed_at_every_store(lambda: other.decide("new", 1000.0), check) >= 3
     assert used[0] >= 1.0
     owner.close()
+
+
+def test_killed_in_a_sliding_window_the_others_keep_what_was_used(tables: tuple[SharedTable, SharedTable]) -> None:
+    ours, theirs = tables
+    terms = Terms(500, 60.0, 500)
+    limit, other = ours.sliding("w", terms), theirs.sliding("w", terms)
+    assert limit.decide("bystander", 1000.0) == 1.0
+    now, used = [1000.0], [0.0]
+
+    def check() -> None:
+        seen = limit.used("k", now[0])
+        assert seen in (used[0], used[0] + 1)
+        assert limit.used("bystander", now[0]) == 1.0
+        now[0] += 1.5  # now and then another bucket
+        used[0] = seen
+
+    assert killed_at_every_store(lambda: other.decide("k", now[0]), check) >= 2  # a new key
+    before = used[0]
+    assert before >= 1.0
+    assert killed_at_every_store(lambda: other.decide("k", now[0]), check) >= 1
+    assert used[0] > before
 
 
 def test_killed_while_several_limits_are_counted(tables: tuple[SharedTable, SharedTable]) -> None:

@@ -1,0 +1,59 @@
+"""What every limit's memory in the shared table can be asked, whichever way it counts.
+
+``cost`` is what a request uses of the limit: 1 of a limit on requests, its tokens of a limit on tokens. What has been
+counted is corrected when it is known better (``adjust``): a request that used less gives back, one that used more goes
+into debt, by one burst at most.
+"""
+
+from __future__ import annotations
+
+from proxy.gcra import Gcra, Terms
+from proxy.shared.locks import ALL_LIMITS, LIMITS_DONE, Locks
+
+
+class LimitMemory(Gcra):
+    """One limit under a snapshot's terms, over numbers that outlive the snapshot and the worker."""
+
+    __slots__ = ("_locks",)
+
+    def __init__(self, terms: Terms, locks: Locks) -> None:
+        super().__init__(terms)
+        self._locks = locks
+
+    def decide(self, key: str, now: float, cost: float = 1.0) -> float:
+        """Count one request of ``key`` if it fits: what the key has used then. Else -1 less what it has used."""
+        raise NotImplementedError
+
+    def used(self, key: str, now: float) -> float:
+        """What ``key`` has used and is not forgiven yet: more than ``burst`` after the limit was lowered, or in debt.
+        All stripes are ours."""
+        raise NotImplementedError
+
+    def take(self, key: str, used: float, now: float, cost: float = 1.0) -> float:
+        """Count one request of ``key``, which had ``used`` that much; what it has then. All stripes are ours."""
+        raise NotImplementedError
+
+    def adjust(self, key: str, by: float, now: float) -> float:
+        """Correct what ``key`` has used, by less (down to nothing) or by more (up to a debt of one burst)."""
+        self.enter_all()
+        try:
+            used = self.used(key, now)
+            return self.take(key, used, now, min(by, max(0.0, 2.0 * self.burst - used)))
+        finally:
+            self.leave_all()
+
+    def wait_of(self, key: str, used: float, now: float, cost: float = 1.0) -> float:
+        """Seconds until ``cost`` more fits for ``key``, which has ``used`` that much; 0.0: now."""
+        return self.wait_s(used, cost)
+
+    def reset_of(self, key: str, used: float, now: float, cost: float = 1.0) -> float:
+        """Seconds until something changes for the better for ``key``: see Gcra.reset_s."""
+        return self.reset_s(used, cost)
+
+    def enter_all(self) -> None:
+        """Have every stripe of all limits."""
+        self._locks.enter(ALL_LIMITS)
+
+    def leave_all(self) -> None:
+        """The end of ``enter_all``."""
+        self._locks.leave(LIMITS_DONE)
