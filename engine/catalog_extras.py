@@ -44,10 +44,28 @@ def magika(files: Path) -> Extras:
     return Extras(tables={"classify": ClassifyFacts(output="target_label", labels=tuple(labels))})
 
 
+#: Pictures as PaddleOCR reads them, blue first; what is right of a line is as grey as 0 between -1 and 1.
+LINES = ImageFacts(
+    input="x",
+    size=(1280, 48),
+    widths=(160, 320, 640, 1280),
+    resize="pad",
+    fill=128,
+    color="bgr",
+    scale=1 / 255,
+    mean=(0.5, 0.5, 0.5),
+    std=(0.5, 0.5, 0.5),
+)
+
+
 def pp_ocr(files: Path) -> Extras:
     """Lines are 48 pixels high. The characters stand in the file's metadata, in the order of the classes from 1 on."""
     properties = onnx.load(str(files / "rec.onnx"), load_external_data=False).metadata_props
     characters = next((entry.value for entry in properties if entry.key == "character"), None)
     if characters is None:
         raise ModelError("rec.onnx: has no metadata `character`; the wheel is another than the catalogue expects")
-    return Extras(shapes={"x": (-1, 3, 48, -1)}, files={"characters.txt": characters.encode()})
+    return Extras(
+        shapes={"x": (-1, 3, 48, -1)},
+        tables={"adapter": AdapterFacts(image=LINES), "batching": BatchingFacts(max_batch=8, cost="pixels")},
+        files={"characters.txt": characters.encode()},
+    )

@@ -6,7 +6,7 @@ need not be loaded.
 
 The model's own input stays, for those who send tensors: what the model reads is the rows of images followed by the
 plain rows, and a run brings one of the two and no rows of the other (``empty_feeds``). So one session holds the weights
-once and nothing is decided inside the graph.
+once and nothing is decided inside the graph. ONNX Runtime passes over what has no rows, whatever its width.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def _take_images(graph: onnx.GraphProto, facts: ImageFacts) -> None:
     if plain is None:
         raise ValueError(f"the graph has no input {facts.input!r}")
     (width, height), channels = facts.size, facts.channels
+    by_line = facts.layout == "nhwc" and not facts.widths
     shape = _image_shape(plain, facts)
     type_ = plain.type.tensor_type.elem_type
     if type_ not in _FLOATS | {TensorProto.UINT8}:
@@ -76,14 +77,17 @@ def _take_images(graph: onnx.GraphProto, facts: ImageFacts) -> None:
     value = name
     if facts.layout == "nchw":  # while a value is one byte: moving floats takes four times as long
         value = before.add("Transpose", [value], perm=[0, 3, 1, 2])
-    elif type_ != TensorProto.UINT8:  # a whole line at a time: three values at a time take five times as long
+    elif (
+        by_line and type_ != TensorProto.UINT8
+    ):  # a whole line at a time: three values at a time take five times as long
         value = before.add("Reshape", [value, before.constant(np.array([0, 0, width * channels]))])
     if type_ != TensorProto.UINT8:
         value = before.normalize(value, facts, type_)
-        if facts.layout == "nhwc":
+        if by_line:
             value = before.add("Reshape", [value, before.constant(np.array([0, 0, width, channels]))])
     before.nodes.append(helper.make_node("Concat", [value, facts.input], [rows], _PREFIX + "rows", axis=0))
-    image = helper.make_tensor_value_info(name, TensorProto.UINT8, [f"{name}.rows", height, width, channels])
+    free = f"{name}.width" if facts.widths else width
+    image = helper.make_tensor_value_info(name, TensorProto.UINT8, [f"{name}.rows", height, free, channels])
     plain.type.tensor_type.shape.CopyFrom(shape)
     graph.input.append(image)
     own = list(graph.node)
@@ -93,20 +97,23 @@ def _take_images(graph: onnx.GraphProto, facts: ImageFacts) -> None:
 
 def _image_shape(plain: onnx.ValueInfoProto, facts: ImageFacts) -> onnx.TensorShapeProto:
     """The plain input's shape with an axis of rows of its own. Raises ValueError when no such image fits into it."""
-    (width, height), channels = facts.size, facts.channels
+    (width, height), channels = (-1 if facts.widths else facts.size[0], facts.size[1]), facts.channels
     wanted = [height, width, channels] if facts.layout == "nhwc" else [channels, height, width]
     dims = plain.type.tensor_type.shape.dim
     given = [dim.dim_value or -1 for dim in dims]
     fits = len(given) == 4 and all(size in (-1, want) for size, want in zip(given[1:], wanted, strict=True))
     if not fits or given[0] != -1:
-        shown = ", ".join("any" if size == -1 else str(size) for size in given)
         raise ValueError(
-            f"the input {facts.input!r} is of shape [{shown}]; the adapter makes [any, {', '.join(map(str, wanted))}]"
+            f"the input {facts.input!r} is of shape {_shown(given)}; the adapter makes {_shown([-1, *wanted])}"
         )
     shape = onnx.TensorShapeProto()
     shape.CopyFrom(plain.type.tensor_type.shape)
     shape.dim[0].dim_param = f"{facts.input}.rows"
     return shape
+
+
+def _shown(shape: Sequence[int]) -> str:
+    return f"[{', '.join('any' if size == -1 else str(size) for size in shape)}]"
 
 
 def _rename_reads(graph: onnx.GraphProto, name: str, new: str) -> None:
@@ -177,6 +184,9 @@ class _Nodes:
         for operator, by_channel, neutral in (("Mul", factors, 1.0), ("Add", shifts, 0.0)):
             if (by_channel == neutral).all():
                 continue
-            spread = np.tile(by_channel, facts.size[0]) if facts.layout == "nhwc" else by_channel.reshape(-1, 1, 1)
+            if facts.layout == "nchw":
+                spread = by_channel.reshape(-1, 1, 1)
+            else:
+                spread = by_channel if facts.widths else np.tile(by_channel, facts.size[0])
             value = self.add(operator, [value, self.constant(spread.astype(np.float32))])
         return value if type_ == TensorProto.FLOAT else self.add("Cast", [value], to=type_)

@@ -72,12 +72,18 @@ class TensorModelFacts(Table):
 
 
 class ImageFacts(Table):
-    """How an image becomes one row of an input: decoded, resized, then ``(value * scale - mean) / std`` by channel."""
+    """How an image becomes one row of an input: decoded, resized, then ``(value * scale - mean) / std`` by channel.
+
+    With ``widths`` the input's width is free: a picture takes the model's height, lies at the left, and is filled up to
+    the next of them; one too wide for the last is made lower.
+    """
 
     input: TensorName
     size: tuple[Size, Size]  # width, height in pixels
+    widths: Annotated[tuple[Size, ...], Field(max_length=64)] = ()  # that rows may have; (): that of the size alone
     resize: Literal["crop", "stretch", "pad"] = "crop"  # what is done about another aspect ratio
     crop: Annotated[float, Field(gt=0, le=1)] = 1.0  # the share of each side that is kept, unless it is padded
+    fill: Annotated[int, Field(ge=0, le=255)] = 0  # every channel of the margin where it is padded
     filter: Literal["bilinear", "bicubic"] = "bilinear"
     max_pixels: Annotated[int, Field(ge=1, le=1 << 30)] = 50_000_000  # of a picture as it is sent
     color: Literal["rgb", "bgr", "grey"] = "rgb"  # the order of the channels
@@ -96,6 +102,11 @@ class ImageFacts(Table):
         """The fused graph's input for images, uint8[rows, height, width, channels], channels in the model's order."""
         return f"{self.input}.image"
 
+    def row(self, width: int) -> tuple[int, int, int]:
+        """The shape of one row of the model's own input, with a picture of that width."""
+        height, channels = self.size[1], self.channels
+        return (channels, height, width) if self.layout == "nchw" else (height, width, channels)
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         for name, values in (("mean", self.mean), ("std", self.std)):
@@ -105,7 +116,19 @@ class ImageFacts(Table):
             raise ValueError("crop: is of no meaning where resize is pad")
         if 0 in self.std:
             raise ValueError("std: 0 cannot be divided by")
+        if self.fill and self.resize != "pad":
+            raise ValueError("fill: is of no meaning unless resize is pad")
+        if self.widths:
+            self._widths_rise()
         return self
+
+    def _widths_rise(self) -> None:
+        if self.resize != "pad":
+            raise ValueError("widths: need resize to be pad")
+        if list(self.widths) != sorted(set(self.widths)):
+            raise ValueError("widths: must rise")
+        if self.widths[-1] != self.size[0]:
+            raise ValueError(f"widths: the last must be that of size, {self.size[0]}")
 
 
 class TextFacts(Table):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.adapters.base64_text import decode_base64
 from engine.adapters.image_decode import DamagedImageError, decode
-from engine.adapters.image_geometry import place
+from engine.adapters.image_geometry import place, place_line
 from engine.adapters.image_header import ImageHeader, ImageHeaderError, read_header
 from engine.errors import RequestError, invalid
 from engine.tensor_facts import ImageFacts
@@ -61,9 +61,12 @@ class ImageAdapter:
     def _canvas(self, data: bytes, header: ImageHeader) -> NDArray[np.uint8]:
         facts = self.facts
         upright = (header.width, header.height) if header.orientation < 5 else (header.height, header.width)
-        placement = place(upright, facts.size, facts.resize, keep=facts.crop)
-        canvas = decode(data, header, placement, "grey" if facts.color == "grey" else "rgb", facts.filter)
-        pixels = np.asarray(canvas, np.uint8).reshape(facts.size[1], facts.size[0], facts.channels)
+        if facts.widths:
+            placement = place_line(upright, facts.widths, facts.size[1])
+        else:
+            placement = place(upright, facts.size, facts.resize, keep=facts.crop)
+        canvas = decode(data, header, placement, "grey" if facts.color == "grey" else "rgb", facts.filter, facts.fill)
+        pixels = np.asarray(canvas, np.uint8).reshape(*placement.canvas[::-1], facts.channels)
         return np.ascontiguousarray(pixels[..., ::-1]) if facts.color == "bgr" else pixels
 
 

@@ -41,10 +41,13 @@ class DamagedImageError(ValueError):
     """The file's header is good and the rest is not."""
 
 
-def decode(data: bytes, header: ImageHeader, placement: Placement, color: Color, filter_: Filter) -> Image.Image:
-    """The canvas of ``placement``, in mode RGB or L; black around a picture that does not fill it.
+def decode(
+    data: bytes, header: ImageHeader, placement: Placement, color: Color, filter_: Filter, fill: int = 0
+) -> Image.Image:
+    """The canvas of ``placement``, in mode RGB or L.
 
-    placement: of the picture when it is upright. Raises DamagedImageError.
+    placement: of the picture when it is upright. fill: the grey, from 0 for black to 255, around a picture that does
+    not fill the canvas. Raises DamagedImageError.
     """
     turned = header.orientation > 4
     stored = placement.turned() if turned else placement
@@ -59,7 +62,7 @@ def decode(data: bytes, header: ImageHeader, placement: Placement, color: Color,
         small = small.transpose(_UPRIGHT[header.orientation])
     if small.size == placement.canvas:
         return small
-    canvas = Image.new(small.mode, placement.canvas)
+    canvas = Image.new(small.mode, placement.canvas, (fill,) * len(small.getbands()))
     canvas.paste(small, placement.offset())
     return canvas
 

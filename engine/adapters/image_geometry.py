@@ -7,7 +7,8 @@ its EXIF orientation says.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Size = tuple[int, int]  # width, height in pixels
@@ -22,6 +23,7 @@ class Placement:
     height: float
     size: Size  # of the part when it is scaled
     canvas: Size
+    at_left: bool = False  # on the canvas, instead of in the middle
 
     def box(self, picture: Size) -> Box:
         """The part, in pixels of the picture at whatever size it was decoded."""
@@ -36,7 +38,8 @@ class Placement:
 
     def offset(self) -> Size:
         """Where the scaled part's corner lies on the canvas."""
-        return (self.canvas[0] - self.size[0]) // 2, (self.canvas[1] - self.size[1]) // 2
+        left = 0 if self.at_left else (self.canvas[0] - self.size[0]) // 2
+        return left, (self.canvas[1] - self.size[1]) // 2
 
     def turned(self) -> Placement:
         """The same for a picture whose sides change places."""
@@ -58,3 +61,14 @@ def place(picture: Size, canvas: Size, resize: Literal["crop", "stretch", "pad"]
         return Placement(1.0, 1.0, size, canvas)
     scale = max(across, down)
     return Placement(keep * across / scale, keep * down / scale, canvas, canvas)
+
+
+def place_line(picture: Size, widths: Sequence[int], height: int) -> Placement:
+    """A picture as high as its canvas and at its left. The canvas is the narrowest that has room for it, or else the
+    widest, on which the picture is lower.
+
+    widths: of the canvases that there are, rising.
+    """
+    wanted = picture[0] * height / picture[1]
+    width = next((width for width in widths if width >= wanted), widths[-1])
+    return replace(place(picture, (width, height), "pad"), at_left=True)

@@ -32,9 +32,7 @@ def load_adapters(folder: ModelFolder) -> dict[str, Adapter]:
 
 def _image(facts: ImageFacts, tensors: TensorModelFacts) -> ImageAdapter:
     plain = next(tensor for tensor in tensors.inputs if tensor.name == facts.input)
-    (width, height), channels = facts.size, facts.channels
-    shape = (height, width, channels) if facts.layout == "nhwc" else (channels, height, width)
-    return ImageAdapter(facts, np.empty((0, *shape), DTYPES[plain.datatype]))
+    return ImageAdapter(facts, np.empty((0, *facts.row(facts.size[0])), DTYPES[plain.datatype]))
 
 
 def _text(facts: TextFacts, folder: ModelFolder) -> TokenAdapter:

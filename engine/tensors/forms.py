@@ -29,18 +29,18 @@ def has_free_axes(facts: TensorModelFacts) -> bool:
 
 
 def forms(manifest: Manifest, example: Form) -> list[Form]:
-    """The example, and where an adapter sets sizes, a row of each of its own, the smallest first."""
+    """The example, or where an adapter sets sizes, a row of each of its own, the smallest first."""
     adapter, facts = manifest.adapter, manifest.tensors
     if adapter is None or facts is None:
         return [example]
+    rows = [example]
     if (image := adapter.image) is not None:
-        (width, height), channels = image.size, image.channels
-        row = (channels, height, width) if image.layout == "nchw" else (height, width, channels)
-        example = {**example, image.input: row}
+        rows = [{**example, image.input: image.row(width)} for width in image.widths or image.size[:1]]
     if (text := adapter.text) is None:
-        return [example]
+        return rows
     names = [name for name in (text.ids, text.mask, text.types) if name is not None]
-    return [{**example, **dict.fromkeys(names, (length,))} for length in text.buckets or (text.max_tokens,)]
+    lengths = text.buckets or (text.max_tokens,)
+    return [{**row, **dict.fromkeys(names, (length,))} for row in rows for length in lengths]
 
 
 def batch_sizes(max_batch: int) -> list[int]:

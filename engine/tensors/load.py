@@ -144,6 +144,7 @@ def _row(folder: ModelFolder, form: Form, extra: Feeds) -> Feeds:
     facts, adapter = folder.tensors, folder.manifest.adapter
     row = {**zeros(facts, form, 1), **extra}
     if adapter is not None and (image := adapter.image) is not None:
-        row[image.feed] = np.zeros((1, *extra[image.feed].shape[1:]), np.uint8)
+        across = form[image.input][2 if image.layout == "nchw" else 1]
+        row[image.feed] = np.zeros((1, image.size[1], across, image.channels), np.uint8)
         row[image.input] = row[image.input][:0]
     return row

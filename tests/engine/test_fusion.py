@@ -20,6 +20,15 @@ WIDTH, HEIGHT, NUM_CLASSES = 6, 4, 7
 DTYPES = {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16, TensorProto.UINT8: np.uint8}
 
 
+def identity(facts: ImageFacts, width: Any = "W") -> onnx.ModelProto:
+    """Gives back the rows that it reads."""
+    shape = ["N", HEIGHT, width, facts.channels] if facts.layout == "nhwc" else ["N", facts.channels, HEIGHT, width]
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("input", "rows")]
+    node = helper.make_node("Identity", ["input"], ["rows"])
+    model = helper.make_graph([node], "tiny", infos[:1], infos[1:])
+    return helper.make_model(model, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
 def graph(facts: ImageFacts, type_: int = TensorProto.FLOAT, *, opset: int = 17) -> onnx.ModelProto:
     """Gives back the rows that it reads, and one score for each class made of them."""
     shape = [HEIGHT, WIDTH, facts.channels] if facts.layout == "nhwc" else [facts.channels, HEIGHT, WIDTH]
@@ -112,6 +121,32 @@ def test_equals_the_unfused_pipeline(facts: ImageFacts, rows: int) -> None:
     np.testing.assert_allclose(given_rows, wanted, atol=1e-3, rtol=1e-5)
     alone = session(graph(facts)).run(["logits"], {"input": wanted})[0]
     np.testing.assert_allclose(logits, alone, atol=1e-3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_widths_of_their_own(layout: Any) -> None:
+    """Beside no rows of another width, which the runtime passes over."""
+    facts = ImageFacts(
+        input="input",
+        size=(WIDTH, HEIGHT),
+        widths=(2, WIDTH),
+        resize="pad",
+        layout=layout,
+        scale=1 / 255,
+        mean=(0.5, 0.4, 0.3),
+        std=(0.5, 0.6, 0.7),
+    )
+    fused = session(fuse(identity(facts), manifest(facts)))
+    no_rows = np.empty((0, *facts.row(WIDTH)), np.float32)
+    for width in facts.widths:
+        images = pixels(2, 3)[:, :, :width]
+        wanted = unfused(images, facts)
+        (rows,) = fused.run(["rows"], {"input": no_rows, facts.feed: images})
+        np.testing.assert_allclose(rows, wanted, atol=1e-6)
+        (plain,) = fused.run(["rows"], {"input": wanted, **empty_feeds(manifest(facts))})
+        np.testing.assert_array_equal(plain, wanted)
+    with pytest.raises(ValueError, match="the adapter makes"):
+        fuse(identity(facts, WIDTH), manifest(facts))
 
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])

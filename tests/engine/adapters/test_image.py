@@ -88,6 +88,20 @@ def test_another_aspect_ratio(resize: Any) -> None:
         assert not given[20:].any()
 
 
+@pytest.mark.parametrize("color", ["rgb", "grey"])
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_width_of_its_own(orientation: int, color: Any) -> None:
+    pixels = photo(300, 100, 1 if color == "grey" else 3)
+    stored = pixels if orientation == 1 else np.ascontiguousarray(np.rot90(pixels, 1))
+    line = adapter(size=(128, 16), widths=(32, 64, 128), resize="pad", fill=90, color=color)
+    given = line.prepare(encode(stored, "PNG", orientation=orientation), "input")["input.image"][0]
+    assert given.shape == (16, 64, 1 if color == "grey" else 3)
+    assert differ(given[:, :48].squeeze(), scaled(pixels, (48, 16))) < 2
+    assert (given[:, 48:] == 90).all()
+    tall = line.decode(encode(photo(20, 100), "PNG"), "input")
+    assert tall.shape[:2] == (16, 32)
+
+
 def test_a_share_of_the_middle() -> None:
     given = adapter(crop=0.5).decode(encode(COLOR, "PNG"), "input")
     assert differ(given, scaled(np.ascontiguousarray(COLOR[60:180, 80:240]))) < 1

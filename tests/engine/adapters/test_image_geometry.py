@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.adapters.image_geometry import place
+from engine.adapters.image_geometry import place, place_line
 
 SIZES = st.tuples(st.integers(1, 10_000), st.integers(1, 10_000))
 WAYS = st.sampled_from(["crop", "stretch", "pad"])
@@ -41,6 +41,25 @@ def test_pad_leaves_a_margin() -> None:
     placement = place((400, 200), (100, 80), "pad")
     assert (placement.size, placement.offset()) == ((100, 50), (0, 15))
     assert placement.box((400, 200)) == (0, 0, 400, 200)
+
+
+@pytest.mark.parametrize(
+    ("picture", "canvas", "size"),
+    [
+        ((100, 24), (320, 48), (200, 48)),
+        ((80, 24), (160, 48), (160, 48)),
+        ((81, 24), (320, 48), (162, 48)),
+        ((1, 500), (160, 48), (1, 48)),
+        ((4000, 48), (320, 48), (320, 4)),
+    ],
+)
+def test_a_line_lies_at_the_left_of_the_narrowest_canvas_with_room_for_it(
+    picture: tuple[int, int], canvas: tuple[int, int], size: tuple[int, int]
+) -> None:
+    placement = place_line(picture, (160, 320), 48)
+    assert (placement.canvas, placement.size) == (canvas, size)
+    assert placement.offset() == (0, (48 - size[1]) // 2)
+    assert placement.box(picture) == (0, 0, *picture)
 
 
 @given(picture=SIZES, canvas=st.tuples(st.integers(1, 512), st.integers(1, 512)), way=WAYS, keep=st.floats(0.1, 1))
