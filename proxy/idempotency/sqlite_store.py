@@ -1,0 +1,156 @@
+"""Kept answers in a file that outlives restarts: SQLite in WAL mode, which all workers of the box open.
+
+Answers are written by one thread per worker, so that no request waits for a disk; a reader waits for no writer. What is
+written is there after the death of any process, and after a power failure all but the last moments. The file holds whole
+answers, hence nobody but its owner may read it; keys, and who sent them, are in it as digests only. Bounded: what has
+expired goes first, then the oldest, before anything is added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from threading import Lock
+from typing import Final
+
+from proxy.idempotency.store import StoreError
+
+log = logging.getLogger("headrace.proxy")
+
+MAX_WAITING: Final = 256  # answers that wait to be written, in one worker
+_BUSY_S: Final = 5.0  # for the writers of other workers, in the thread
+_OPENING_S: Final = 0.05  # for the same on the event loop, once
+_EXPIRED_AT_ONCE: Final = 64  # rows deleted for one that is added
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS answers (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, place BLOB NOT NULL UNIQUE, expires_at REAL NOT NULL, answer BLOB NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS answers_by_expiry ON answers (expires_at);
+"""
+_FIND: Final = "SELECT answer FROM answers WHERE place = ? AND expires_at > ?"
+_ADD: Final = "INSERT INTO answers (place, expires_at, answer) VALUES (?, ?, ?)"
+_FORGET: Final = (
+    "DELETE FROM answers WHERE id IN (SELECT id FROM answers WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)"
+)
+_ENDS: Final = "SELECT (SELECT min(id) FROM answers), (SELECT max(id) FROM answers)"
+
+
+class SqliteStore:
+    """One worker's end. Opened when it is first used, and made if it is not there. dropped: told how many answers were
+    not kept, or not as long as they were to be."""
+
+    def __init__(self, path: str, max_bytes: int, max_entries: int, dropped: Callable[[int], None]) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._max_entries = max_entries
+        self._dropped = dropped
+        self._reader: sqlite3.Connection | None = None
+        self._writer: sqlite3.Connection | None = None
+        self._opening = Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
+        self._num_waiting = 0
+        self._said = ""
+
+    def get(self, place: bytes, now: float) -> bytes | None:
+        try:
+            if self._reader is None:
+                self._reader = self._open(_OPENING_S)
+            row = self._reader.execute(_FIND, (place, now)).fetchone()
+        except (sqlite3.Error, OSError) as error:
+            self._say("the store of answers %s cannot be read: %s", error)
+            raise StoreError(str(error)) from None
+        return None if row is None else bytes(row[0])
+
+    def put(self, place: bytes, answer: bytes, expires_at: float, now: float, done: Callable[[], None]) -> None:
+        if self._num_waiting >= MAX_WAITING:
+            self._dropped(1)
+            done()
+            return
+        self._num_waiting += 1
+        loop = asyncio.get_running_loop()
+
+        def written(work: Future[int]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._written, work, done)
+
+        self._thread.submit(self._write, place, answer, expires_at, now).add_done_callback(written)
+
+    def _written(self, work: Future[int], done: Callable[[], None]) -> None:
+        self._num_waiting -= 1
+        error = work.exception()
+        if error is not None:
+            self._say("an answer cannot be kept in %s: %s", error)
+        else:
+            self._said = ""
+        if num_dropped := 1 if error is not None else work.result():
+            self._dropped(num_dropped)
+        done()
+
+    def _write(self, place: bytes, answer: bytes, expires_at: float, now: float) -> int:
+        """In the thread. How many answers were dropped before their time."""
+        if self._writer is None:
+            self._writer = self._open(_BUSY_S)
+        with self._writer as writer:  # one transaction
+            writer.execute("BEGIN IMMEDIATE")
+            writer.execute(_FORGET, (now, _EXPIRED_AT_ONCE))
+            num_dropped = self._make_room(writer, len(answer))
+            writer.execute("DELETE FROM answers WHERE place = ?", (place,))
+            writer.execute(_ADD, (place, expires_at, answer))
+        return num_dropped
+
+    def _make_room(self, writer: sqlite3.Connection, num_bytes: int) -> int:
+        """Delete the oldest while there are too many, or too little room in the file."""
+        num_dropped = 0
+        (page_bytes,) = writer.execute("PRAGMA page_size").fetchone()
+        while True:
+            oldest, newest = writer.execute(_ENDS).fetchone()
+            if oldest is None:
+                return num_dropped
+            (num_pages,) = writer.execute("PRAGMA page_count").fetchone()
+            (num_free,) = writer.execute("PRAGMA freelist_count").fetchone()
+            is_full = (num_pages - num_free) * page_bytes + num_bytes > self._max_bytes
+            if not is_full and newest - oldest + 1 < self._max_entries:
+                return num_dropped
+            writer.execute("DELETE FROM answers WHERE id = ?", (oldest,))
+            num_dropped += 1
+
+    def _open(self, busy_s: float) -> sqlite3.Connection:
+        """A connection, to the file made here with its tables if need be. Used by one thread at a time."""
+        with self._opening:
+            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            connection = sqlite3.connect(self._path, timeout=busy_s, isolation_level=None, check_same_thread=False)
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute("PRAGMA journal_size_limit = 8388608")
+                if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+                    connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = 1; COMMIT;")
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+    def _say(self, text: str, error: BaseException) -> None:
+        """Tell the log, once for each new kind of fault: every request may meet it."""
+        if self._said != str(error):
+            self._said = str(error)
+            log.error(text, self._path, error)
+
+    def close(self) -> None:
+        """Write what waits, and let go of the file."""
+        self._thread.shutdown()
+        for connection in (self._reader, self._writer):
+            if connection is not None:
+                connection.close()
+        self._reader = self._writer = None
+
+    def __del__(self) -> None:
+        self._thread.shutdown(wait=False)
+        for connection in (self._reader, self._writer):
+            if connection is not None:
+                connection.close()

@@ -1,0 +1,121 @@
+"""Answers in the shared mapping: a ring of bytes that every worker writes to and reads from, and an index by digest.
+
+Entries follow each other in the order in which they were put; a new one overwrites the oldest, so memory is bounded and
+nothing is ever searched for room. Whoever puts or gets has the lock. A process killed in the middle leaves nothing half
+done: ``OLDEST`` has passed what is overwritten before a byte of it changes, and an entry counts from the one store on
+that moves ``NEXT`` behind it. What an index slot says is believed only if the entry itself says the same.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from proxy.shared.layout import ANSWERS_LOCK, WINDOW, Memory, locking, unlocking
+from proxy.shared.locks import Locks
+
+DIGEST_BYTES: Final = 32
+_ENTRY: Final = Struct(f"@Qd{DIGEST_BYTES}s")  # bytes of the whole entry, when it expires, whose it is
+_SLOTS: Final = Struct(f"@{2 * WINDOW}Q")  # digest's first word, place in the ring plus 1
+_LOCK, _DONE = locking(ANSWERS_LOCK), unlocking(ANSWERS_LOCK)
+
+
+class SharedAnswers:
+    """One process's view. Places in the ring only grow: a place's bytes stand at its remainder by the ring's size."""
+
+    __slots__ = ("_index", "_locks", "_mask", "_next_at", "_octets", "_oldest_at", "_ring", "_size", "_words")
+
+    def __init__(self, memory: Memory, locks: Locks) -> None:
+        layout = memory.layout
+        self._locks = locks
+        self._words = memory.words
+        self._octets = memory.octets
+        self._next_at = layout.answers // 8
+        self._oldest_at = self._next_at + 1
+        self._index = layout.answer_slots
+        self._mask = layout.geometry.answers - 1
+        self._ring = layout.answer_ring
+        self._size = layout.geometry.answer_bytes
+
+    def get(self, digest: bytes, now: float) -> bytes | None:
+        """What was put under this digest last, if it is still there and has not expired."""
+        self._locks.enter(_LOCK)
+        try:
+            _, slots = self._window(digest)
+            word = int.from_bytes(digest[:8], "little")
+            for i in range(0, len(slots), 2):
+                if slots[i] == word and self._is_kept(at := slots[i + 1] - 1):
+                    size, expires_at, whose = _ENTRY.unpack(self._read(at, _ENTRY.size))
+                    if whose == digest:
+                        if expires_at <= now:
+                            return None
+                        padded = self._read(at + _ENTRY.size, size - _ENTRY.size)
+                        return padded[: len(padded) - padded[-1]]
+            return None
+        finally:
+            self._locks.leave(_DONE)
+
+    def put(self, digest: bytes, answer: bytes, expires_at: float, now: float) -> int:
+        """Keep it, in place of what was there. How many that had not expired were dropped for it, itself if it is larger
+        than an eighth of the ring."""
+        padding = 8 - len(answer) % 8  # 1 to 8, told by the last byte
+        padded = answer + bytes(padding - 1) + bytes((padding,))
+        size = _ENTRY.size + len(padded)
+        if size > self._size // 8:
+            return 1
+        self._locks.enter(_LOCK)
+        try:
+            num_dropped = self._make_room(size, now)
+            at = self._words[self._next_at]
+            self._write(at, _ENTRY.pack(size, expires_at, digest) + padded)
+            num_dropped += self._point(digest, at, now)
+            self._words[self._next_at] = at + size
+            return num_dropped
+        finally:
+            self._locks.leave(_DONE)
+
+    def _make_room(self, size: int, now: float) -> int:
+        num_dropped = 0
+        at, end = self._words[self._oldest_at], self._words[self._next_at]
+        while end + size - at > self._size:
+            dropped_bytes, expires_at, _ = _ENTRY.unpack(self._read(at, _ENTRY.size))
+            num_dropped += expires_at > now
+            at += dropped_bytes
+            self._words[self._oldest_at] = at
+        return num_dropped
+
+    def _point(self, digest: bytes, at: int, now: float) -> int:
+        """Have a slot of the digest's window say where the entry is: its own, one of nothing that is kept, else that of
+        the oldest entry, which is lost: 1."""
+        first, slots = self._window(digest)
+        word = int.from_bytes(digest[:8], "little")
+        own = [i for i in range(0, len(slots), 2) if slots[i] == word]
+        free = [i for i in range(0, len(slots), 2) if not slots[i] or not self._is_kept(slots[i + 1] - 1)]
+        chosen = (own or free or [min(range(0, len(slots), 2), key=lambda i: slots[i + 1])])[0]
+        slot = first + chosen
+        self._words[slot] = 0  # killed between the stores, it leaves an empty slot
+        self._words[slot + 1] = at + 1
+        self._words[slot] = word
+        return 0 if own or free else 1
+
+    def _is_kept(self, at: int) -> bool:
+        return self._words[self._oldest_at] <= at < self._words[self._next_at]
+
+    def _window(self, digest: bytes) -> tuple[int, tuple[int, ...]]:
+        """(index of its first word, the slots' words) where this digest may stand."""
+        first = self._index + 16 * (int.from_bytes(digest[8:16], "little") & self._mask)
+        found: tuple[int, ...] = _SLOTS.unpack_from(self._octets, first)
+        return first // 8, found
+
+    def _read(self, at: int, size: int) -> bytes:
+        begin = at % self._size
+        piece = self._octets[self._ring + begin : self._ring + min(begin + size, self._size)]
+        rest = size - len(piece)
+        return bytes(piece) + bytes(self._octets[self._ring : self._ring + rest]) if rest else bytes(piece)
+
+    def _write(self, at: int, data: bytes) -> None:
+        begin = at % self._size
+        first = min(len(data), self._size - begin)
+        self._octets[self._ring + begin : self._ring + begin + first] = data[:first]
+        if first < len(data):
+            self._octets[self._ring : self._ring + len(data) - first] = data[first:]

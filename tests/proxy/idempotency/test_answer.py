@@ -1,0 +1,65 @@
+"""Kept answers as bytes and back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.exchange import Head
+from proxy.idempotency.answer import StoredAnswer, is_final
+from proxy.idempotency.recorder import Recorder
+
+FIELDS = st.lists(st.tuples(st.binary(min_size=1, max_size=20), st.binary(max_size=40)), max_size=5)
+ANSWERS = st.builds(
+    StoredAnswer,
+    st.binary(min_size=32, max_size=32),
+    st.integers(200, 599),
+    FIELDS.map(tuple),
+    st.none() | st.binary(max_size=200),
+)
+
+
+@given(ANSWERS)
+def test_an_answer_comes_back_as_it_was_and_a_cut_one_does_not(answer: StoredAnswer) -> None:
+    data = answer.encoded()
+    assert StoredAnswer.decoded(data) == answer
+    with pytest.raises(ValueError, match="a kept answer is"):
+        StoredAnswer.decoded(data[:-1])
+
+
+def test_a_replayed_answer_is_marked_and_dated_anew() -> None:
+    head = Head(201, [(b"Date", b"then"), (b"Content-Type", b"text/plain"), (b"Content-Length", b"2")])
+    reply = StoredAnswer.of(bytes(32), head, b"ok").reply()
+    assert reply.status == 201
+    assert reply.headers == ((b"Content-Type", b"text/plain"), (b"Idempotent-Replayed", b"true"))
+    assert reply.body == b"ok"
+
+
+def test_of_an_answer_without_its_body_no_header_is_kept() -> None:
+    assert StoredAnswer.of(bytes(32), Head(200, [(b"Set-Cookie", b"a=b")]), None).headers == ()
+
+
+def test_L22_e_what_would_not_be_the_same_again_is_not_final() -> None:
+    assert [status for status in (200, 201, 204, 302, 400, 404, 422, 499) if not is_final(status)] == []
+    assert [status for status in (101, 408, 425, 429, 500, 502, 503, 504, 599) if is_final(status)] == []
+
+
+def test_a_recorder_changes_nothing_and_keeps_no_more_than_its_bound() -> None:
+    recorder = Recorder(5)
+    assert [recorder.data(b"abc"), recorder.data(b"de"), recorder.end()] == [b"abc", b"de", b""]
+    assert (recorder.complete, recorder.body) == (True, b"abcde")
+    over = Recorder(5)
+    assert over.data(b"abcdef") == b"abcdef"
+    over.end()
+    assert (over.complete, over.body) == (True, None)
+
+
+def test_a_recorder_forgets_an_attempt_that_broke_off() -> None:
+    recorder = Recorder(5)
+    recorder.data(b"first")
+    recorder.broken()
+    assert not recorder.complete
+    recorder.data(b"again")
+    recorder.end()
+    assert recorder.body == b"again"

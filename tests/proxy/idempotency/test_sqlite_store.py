@@ -1,0 +1,130 @@
+"""Answers in a SQLite file: kept across restarts and workers, bounded, private, and gone when their time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from proxy.idempotency.sqlite_store import SqliteStore
+from proxy.idempotency.store import StoreError
+
+LATER = 1e12
+
+
+def place(name: object) -> bytes:
+    return sha256(str(name).encode()).digest()
+
+
+class Dropped:
+    def __init__(self) -> None:
+        self.num = 0
+
+    def __call__(self, num: int) -> None:
+        self.num += num
+
+
+@asynccontextmanager
+async def store(
+    path: Path, *, max_bytes: int = 1 << 30, max_entries: int = 1000, dropped: Dropped | None = None
+) -> AsyncIterator[SqliteStore]:
+    made = SqliteStore(str(path), max_bytes, max_entries, dropped or Dropped())
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+async def put(kept: SqliteStore, name: object, answer: bytes, expires_at: float = LATER, now: float = 0.0) -> None:
+    done = asyncio.Event()
+    kept.put(place(name), answer, expires_at, now, done.set)
+    await asyncio.wait_for(done.wait(), 30.0)
+
+
+async def test_L22_i_an_answer_outlives_a_restart_and_not_its_time(tmp_path: Path) -> None:
+    file = tmp_path / "answers.db"
+    async with store(file) as before:
+        await put(before, "a", b"answer", expires_at=100.0)
+        assert before.get(place("a"), 99.0) == b"answer"
+    async with store(file) as after:
+        assert after.get(place("a"), 99.0) == b"answer"
+        assert after.get(place("a"), 100.0) is None
+        assert after.get(place("b"), 0.0) is None
+        await put(after, "a", b"another", now=100.0)
+        assert after.get(place("a"), 101.0) == b"another"
+
+
+async def test_workers_share_the_file_and_nobody_else_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "answers.db"
+    async with store(file) as one, store(file) as other:
+        await asyncio.gather(*(put(each, (each is one, i), b"%d" % i) for each in (one, other) for i in range(50)))
+        for of_one in (True, False):
+            assert [other.get(place((of_one, i)), 0.0) for i in range(50)] == [b"%d" % i for i in range(50)]
+        assert [stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()] == [0o600] * 3
+
+
+async def test_K02_the_file_holds_neither_keys_nor_names(tmp_path: Path) -> None:
+    from proxy.idempotency.key import place_of
+
+    file = tmp_path / "answers.db"
+    async with store(file) as kept:
+        done = asyncio.Event()
+        kept.put(place_of("r", "key alice", b"sk-SECRET"), b"answer", LATER, 0.0, done.set)
+        await asyncio.wait_for(done.wait(), 30.0)
+        written = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"answer" in written
+    assert b"SECRET" not in written
+    assert b"alice" not in written
+
+
+async def test_the_oldest_make_room_for_the_newest(tmp_path: Path) -> None:
+    dropped = Dropped()
+    async with store(tmp_path / "few.db", max_entries=10, dropped=dropped) as few:
+        for i in range(25):
+            await put(few, i, b"x")
+        assert [few.get(place(i), 0.0) for i in range(25)] == [None] * 15 + [b"x"] * 10
+    assert dropped.num == 15
+
+
+async def test_the_file_does_not_grow_beyond_its_size(tmp_path: Path) -> None:
+    file = tmp_path / "small.db"
+    async with store(file, max_bytes=1 << 20) as small:
+        for i in range(100):
+            await put(small, i, os.urandom(40_000))
+        assert small.get(place(99), 0.0) is not None
+        assert small.get(place(0), 0.0) is None
+    assert file.stat().st_size <= (1 << 20) + 65536
+
+
+async def test_what_has_expired_goes_before_what_has_not(tmp_path: Path) -> None:
+    dropped = Dropped()
+    async with store(tmp_path / "answers.db", max_entries=10, dropped=dropped) as kept:
+        for i in range(9):
+            await put(kept, i, b"x", expires_at=10.0)
+        await put(kept, "late", b"y", now=11.0)
+        assert dropped.num == 0
+    with closing(sqlite3.connect(tmp_path / "answers.db")) as file:
+        assert file.execute("SELECT count(*) FROM answers").fetchone() == (1,)
+
+
+async def test_a_file_that_is_no_store_refuses_and_stays_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "answers.db"
+    file.write_bytes(b"not a database, but something that somebody needs" * 100)
+    dropped = Dropped()
+    async with store(file, dropped=dropped) as kept:
+        for _ in range(3):
+            with pytest.raises(StoreError):
+                kept.get(place("a"), 0.0)
+        await put(kept, "a", b"answer")  # ``done`` is called all the same
+    assert dropped.num == 1
+    assert file.read_bytes().startswith(b"not a database")
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
