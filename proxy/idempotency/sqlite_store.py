@@ -1,9 +1,9 @@
 """Kept answers in a file that outlives restarts: SQLite in WAL mode, which all workers of the box open.
 
 Answers are written by one thread per worker, so that no request waits for a disk; a reader waits for no writer. What is
-written is there after the death of any process, and after a power failure all but the last moments. The file holds whole
-answers, hence nobody but its owner may read it; keys, and who sent them, are in it as digests only. Bounded: what has
-expired goes first, then the oldest, before anything is added.
+written is there after the death of any process, and after a power failure all but the last moments. The file holds
+whole answers, hence nobody but its owner may read it; keys, and who sent them, are in it as digests only. Bounded: what
+has expired goes first, then the oldest, before anything is added.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from threading import Lock
 from typing import Final
 

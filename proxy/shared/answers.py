@@ -56,8 +56,8 @@ class SharedAnswers:
             self._locks.leave(_DONE)
 
     def put(self, digest: bytes, answer: bytes, expires_at: float, now: float) -> int:
-        """Keep it, in place of what was there. How many that had not expired were dropped for it, itself if it is larger
-        than an eighth of the ring."""
+        """Keep it, in place of what was there. How many that had not expired were dropped for it, itself if it is
+        larger than an eighth of the ring."""
         padding = 8 - len(answer) % 8  # 1 to 8, told by the last byte
         padded = answer + bytes(padding - 1) + bytes((padding,))
         size = _ENTRY.size + len(padded)

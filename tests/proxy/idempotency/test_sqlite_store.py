@@ -67,7 +67,7 @@ async def test_workers_share_the_file_and_nobody_else_reads_it(tmp_path: Path) -
         await asyncio.gather(*(put(each, (each is one, i), b"%d" % i) for each in (one, other) for i in range(50)))
         for of_one in (True, False):
             assert [other.get(place((of_one, i)), 0.0) for i in range(50)] == [b"%d" % i for i in range(50)]
-        assert [stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()] == [0o600] * 3
+        assert [stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*")] == [0o600] * 3
 
 
 async def test_K02_the_file_holds_neither_keys_nor_names(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_K02_the_file_holds_neither_keys_nor_names(tmp_path: Path) -> None
         done = asyncio.Event()
         kept.put(place_of("r", "key alice", b"sk-SECRET"), b"answer", LATER, 0.0, done.set)
         await asyncio.wait_for(done.wait(), 30.0)
-        written = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        written = b"".join(path.read_bytes() for path in tmp_path.glob("*"))
     assert b"answer" in written
     assert b"SECRET" not in written
     assert b"alice" not in written
