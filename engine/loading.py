@@ -64,8 +64,7 @@ def need(folder: ModelFolder, settings: ModelSettings) -> Need:
     if "cpu" not in settings.placement.tried:
         return Need(0)
     per_byte = _EMBEDDING_PER_FILE_BYTE if folder.manifest.kind == "embedding" else _LOADED_PER_FILE_BYTE
-    num_sessions = folder.manifest.instances if folder.manifest.kind == "tensor" else 1
-    weights_bytes = int(folder.total_bytes() * per_byte * num_sessions)
+    weights_bytes = int(folder.total_bytes() * per_byte * folder.manifest.num_instances(settings.instances))
     facts = folder.manifest.chat
     if facts is None:
         return Need(weights_bytes)
@@ -107,9 +106,8 @@ def load(
 
 
 def _placed(settings: ModelSettings, folder: ModelFolder) -> ModelSettings:
-    """With the folder's own provider where the configuration leaves it at the CPU."""
-    provider = folder.manifest.provider
-    return settings if provider is None or settings.provider != "cpu" else replace(settings, provider=provider)
+    """With the folder's own provider where the configuration names none."""
+    return replace(settings, provider=settings.provider or folder.manifest.provider or "cpu")
 
 
 def _read(settings: ModelSettings) -> ModelFolder:

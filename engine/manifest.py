@@ -100,8 +100,8 @@ class Manifest(Table):
     adapter: AdapterFacts | None = None
     classify: ClassifyFacts | None = None
     batching: BatchingFacts = BatchingFacts()
-    instances: Annotated[int, Field(ge=1, le=64)] = 1  # sessions of a tensor model on its device
-    provider: ProviderName | None = None  # None: as the configuration says
+    instances: Annotated[int, Field(ge=1, le=64)] = 1  # sessions of a tensor model, unless configured
+    provider: ProviderName | None = None  # unless the configuration names one; None: cpu
     tokenizer: TokenizerFacts | None = None
     files: dict[FileName, FileRecord] = Field(default_factory=dict)
 
@@ -117,6 +117,12 @@ class Manifest(Table):
             self._names_tensors(self.tensors)
         datetime.fromisoformat(self.created)
         return self
+
+    def num_instances(self, wanted: int | None = None) -> int:
+        """Sessions that each run a share of a batch, with weights of their own. wanted: what the configuration says."""
+        if self.tensors is None or not self.tensors.batched:
+            return 1
+        return wanted or self.instances
 
     def _names_tensors(self, tensors: TensorModelFacts) -> None:
         """Whatever speaks of a tensor must speak of one that is there."""

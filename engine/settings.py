@@ -30,7 +30,8 @@ class ModelSettings:
     speculation: bool = True  # chat: read likely tokens ahead where it pays; changes no answer's distribution
     deterministic: bool = False  # chat: the same bits alone and beside others, slower and without speculation
     batching: BatchingSettings = BatchingSettings()  # noqa: RUF009 (frozen); embedding, tensor: who shares a run
-    provider: ProviderName = "cpu"  # where its graph runs
+    instances: int | None = None  # tensor: sessions that each run a share of a batch; None: as its folder says
+    provider: ProviderName | None = None  # where its graph runs; None: as its folder says, else on the CPU
     provider_options: Mapping[str, str] = field(default_factory=dict)  # as ONNX Runtime knows them
     fallback: tuple[ProviderName, ...] = ()  # what to try when the provider is not there or does not start
     idle_unload_s: float | None = None  # unused for so long it is unloaded; None: not before others need its memory
@@ -39,6 +40,8 @@ class ModelSettings:
         for name in ("slots", "max_queue"):
             if getattr(self, name) < 1:
                 raise ValueError(f"model {self.name!r}: {name} must be at least 1")
+        if self.instances is not None and self.instances < 1:
+            raise ValueError(f"model {self.name!r}: instances must be at least 1")
         if self.prefix_ttl_s < 0:
             raise ValueError(f"model {self.name!r}: prefix_ttl_s must not be below 0")
         if self.max_stall_s <= 0:
@@ -48,8 +51,8 @@ class ModelSettings:
 
     @property
     def placement(self) -> Placement:
-        """Where its graph runs."""
-        return Placement(self.provider, self.provider_options, self.fallback)
+        """Where its graph runs, as far as its folder says nothing."""
+        return Placement(self.provider or "cpu", self.provider_options, self.fallback)
 
 
 Control = Literal["clients", "admin"]  # who may load and unload models: requests too, or the operator alone

@@ -106,6 +106,7 @@ def _engine_settings(config: HeadraceConfig, root: Path) -> EngineSettings | Non
                 speculation=model.speculation,
                 deterministic=model.deterministic,
                 batching=model.batching_settings,
+                instances=model.instances,
                 provider=model.provider,
                 provider_options={name: str(value) for name, value in model.provider_options.items()},
                 fallback=model.fallback,

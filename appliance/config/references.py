@@ -80,7 +80,7 @@ def _check_keys(config: HeadraceConfig, contents: Mapping[str, bytes]) -> Iterat
 def _why_absent(model: Model) -> str | None:
     from engine.session import installed_providers  # ONNX Runtime: only who wants more than the CPU waits for it
 
-    return why_absent(Placement(model.provider, fallback=model.fallback), installed_providers())
+    return why_absent(Placement(model.provider or "cpu", fallback=model.fallback), installed_providers())
 
 
 def _check_models(config: HeadraceConfig, root: Path) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ def _check_models(config: HeadraceConfig, root: Path) -> Iterator[Finding]:
         yield ("models", "repository"), f"there is no directory {root / models.repository}; make it or name another one"
         return
     for name, model in models.by_name.items():
-        if model.provider != "cpu" and (why := _why_absent(model)):
+        if model.provider not in (None, "cpu") and (why := _why_absent(model)):
             yield ("models", name, "provider"), why
         if model.path is None and models.repository is None:
             yield ("models", name, "path"), "is missing; it is required where there is no `models.repository`"

@@ -103,7 +103,8 @@ class Model(Table):
     deterministic: bool = False  # chat: the same bits alone and beside others, slower and without speculation
     batching: Batching = Batching()  # embedding, tensor
     slo: Slo | None = None  # embedding, tensor
-    provider: ProviderName = "cpu"
+    instances: Annotated[int, Field(ge=1, le=64)] | None = None  # tensor: sessions that share a batch; null: its folder
+    provider: ProviderName | None = None  # null: as the folder says, else cpu
     provider_options: dict[str, str | int] = Field(default_factory=dict)  # as ONNX Runtime knows them
     fallback: tuple[ProviderName, ...] = ()  # what to try when the provider is not there or does not start
     idle_unload: PositiveDuration | None = None  # unused for so long it is unloaded; null: not until others need room

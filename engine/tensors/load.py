@@ -34,7 +34,7 @@ def load_tensor_model(folder: ModelFolder, settings: ModelSettings, *, threads: 
     """Load a model and run it for every size of batch. threads: of all its instances together; 0: one per usable
     core. Raises ModelError."""
     facts, manifest = folder.tensors, folder.manifest
-    num_instances = manifest.instances if facts.batched else 1
+    num_instances = manifest.num_instances(settings.instances)
     each = max(1, (threads or len(os.sched_getaffinity(0))) // num_instances)
     fused, extra = _fuse(folder)
     sessions = [

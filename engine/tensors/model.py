@@ -64,6 +64,7 @@ class TensorModel:
         self.max_batch = self.lane.max_batch
         self.admission = Admission(running=self.max_batch, queue=settings.max_queue, work_s=self.lane.work_s)
         self.max_rows = (settings.max_queue + self.max_batch) * self.max_batch  # so that every place can be used
+        self.num_instances = runnable.num_instances
         self.num_rows = 0  # of all requests inside
         self.num_inferences = 0  # these two only grow
         self.num_rows_done = 0

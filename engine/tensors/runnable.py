@@ -29,6 +29,7 @@ class GraphRunnable:
     def __init__(self, instances: Sequence[InferenceSession], *, batched: bool) -> None:
         self.inputs = [tensor.name for tensor in instances[0].get_inputs()]
         self.outputs = [tensor.name for tensor in instances[0].get_outputs()]
+        self.num_instances = len(instances)
         self._instances = instances
         self._batched = batched
         self._strings = {tensor.name for tensor in instances[0].get_outputs() if tensor.type == "tensor(string)"}

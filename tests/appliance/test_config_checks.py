@@ -115,7 +115,7 @@ def test_models_become_settings_of_the_engine(place: ConfigFiles) -> None:
         LISTENER + "models: {threads: 2, hang: 10s, max_body: 1MiB, memory: 50%, "
         "chat: {path: m, slots: 4, context: 512, max_stall: 50ms, queue: 7, batching: {max_batch: 8, window: 2ms}, "
         "prefix_ttl: 1m, prefix_sharing: all, speculation: false, deterministic: true, "
-        "provider: cuda, provider_options: {device_id: 1}, fallback: [cpu], idle_unload: 30m}}\n"
+        "instances: 2, provider: cuda, provider_options: {device_id: 1}, fallback: [cpu], idle_unload: 30m}}\n"
     )
     assert loaded.engine is not None
     assert (loaded.engine.threads, loaded.engine.hang_s, loaded.engine.max_body_bytes) == (2, 10.0, 1 << 20)
@@ -127,6 +127,7 @@ def test_models_become_settings_of_the_engine(place: ConfigFiles) -> None:
     assert (model.speculation, model.deterministic) == (False, True)
     assert (loaded.engine.memory, model.idle_unload_s) == (0.5, 1800.0)
     assert model.placement == Placement("cuda", {"device_id": "1"}, ("cpu",))
+    assert model.instances == 2
     assert loaded.proxy.engine_socket == loaded.engine.socket_path
 
 

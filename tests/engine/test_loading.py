@@ -21,6 +21,7 @@ from engine.errors import EngineError
 from engine.fleet import Fleet
 from engine.loading import load, need, open_entry
 from engine.settings import EngineSettings, ModelSettings
+from engine.tensors.model import TensorModel
 from engine.worker import EngineWorker
 from tests.engine.tiny_tensors import linear, write_folder
 from tests.fakes_engine import Engine, until
@@ -163,6 +164,17 @@ def test_each_instance_of_a_tensor_model_takes_its_weights(tmp_path: Path) -> No
     one, three = [write_folder(tmp_path / f"m{num}", linear(), instances=num) for num in (1, 3)]
     needs = [need(folder, ModelSettings(name="m", path=str(folder.path))).weights for folder in (one, three)]
     assert needs[1] == pytest.approx(3 * needs[0], rel=0.05)
+    said = [need(folder, ModelSettings(name="m", path="", instances=3)).weights for folder in (one, three)]
+    assert said == pytest.approx([needs[1]] * 2, rel=0.05)
+
+
+def test_the_configuration_says_how_many_instances_there_are_or_else_the_folder(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "tiny", linear(), instances=2)
+    for said, wanted in ((None, 2), (1, 1), (3, 3)):
+        model = load(ModelSettings(name="m", path=str(folder.path), instances=said), "tensor", 1, 0)
+        assert isinstance(model, TensorModel)
+        assert model.num_instances == wanted
+        model.close()
 
 
 def test_a_folder_may_say_where_it_runs_unless_the_configuration_does(tmp_path: Path) -> None:
@@ -174,3 +186,5 @@ def test_a_folder_may_say_where_it_runs_unless_the_configuration_does(tmp_path: 
     assert entry.source.kind == "tensor"
     with pytest.raises(EngineError, match="not tensorrt"):
         open_entry(dataclasses.replace(settings, provider="tensorrt"), 1)
+    on_cpu = dataclasses.replace(settings, provider="cpu")
+    load(on_cpu, open_entry(on_cpu, 1).kind, 1, 0).close()
