@@ -107,8 +107,16 @@ class Repository:
             self._fleet.entries.pop(name, None)  # its folder is gone, too
 
     def why_not(self) -> list[str]:
-        """The names that were to be served and cannot be now; empty: all can."""
-        unready = [name for name, entry in self._fleet.entries.items() if entry.state is not State.READY]
+        """The names that were to be served and cannot be now; empty: all can.
+
+        A model of the directory that was unloaded by an order is not to be served; one that the configuration names is
+        promised by it, whoever unloaded it.
+        """
+        unready = [
+            name
+            for name, entry in self._fleet.entries.items()
+            if entry.state is not State.READY and (entry.is_wanted or name in self._settings)
+        ]
         return sorted({*unready, *self._failed})
 
     def unknown(self, name: str) -> RequestError:

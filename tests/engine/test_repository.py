@@ -78,6 +78,21 @@ async def test_what_appears_later_is_listed_and_served_when_it_is_loaded(box: Bo
     await repository._fleet.close()
 
 
+async def test_N07_ready_is_what_the_configuration_names_and_what_nobody_unloaded(make: Make) -> None:
+    repository = make(ModelSettings(name="named", path="elsewhere"))
+    await repository.open()
+    await repository._fleet.start(lambda what: None)
+    await repository.unload("a")
+    assert (await told(repository))[0][2] != "READY"
+    assert repository.why_not() == []
+    await repository.unload("named")
+    assert repository.why_not() == ["named"]
+    await repository.load("named")
+    await repository.load("a")
+    assert repository.why_not() == []
+    await repository._fleet.close()
+
+
 async def test_a_damaged_folder_keeps_no_other_from_serving_and_is_503(
     box: Box, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
