@@ -26,6 +26,7 @@ from pydantic import (
     model_validator,
 )
 
+from proxy.limit_kinds import check_kind
 from proxy.units import Duration, Percent, RateText, Size
 
 #: Contents of every file that the configuration names, read once by the supervisor: path -> bytes.
@@ -261,13 +262,41 @@ class Upstream(Table):
     retry: Retry | None = None  # None: defaults.retry
 
 
-class Limit(Table):
-    """A named rate limit. ``key`` says whose requests are counted together."""
+LimitKey = Annotated[str, AfterValidator(check_kind)]
 
-    key: Literal["client", "api_key", "route", "all"] = "client"
-    requests: RateText
-    burst: Annotated[int, Field(ge=1)] | None = None  # None: the whole count at once
+
+class Limit(Table):
+    """A named rate limit. ``key`` says whose requests are counted together: of several, those that agree in all."""
+
+    key: Annotated[
+        Annotated[LimitKey, Tag("text")]
+        | Annotated[tuple[LimitKey, ...], Field(min_length=1, max_length=8), Tag("table")],
+        Discriminator(_shape),
+    ] = "client"
+    requests: RateText | None = None
+    tokens: RateText | None = None  # by the policy `tokens`
+    burst: Annotated[int, Field(ge=1)] | None = None  # None: the whole count at once; of requests, if these are limited
+    algorithm: Literal["gcra", "sliding"] = "gcra"  # sliding: exact in any window, without a burst
+    dry_run: bool = False  # counts, and refuses nobody
+    jitter: Percent | None = None  # how much longer the waits that are told may be; None: 20% where clients share it
     headers: tuple[Literal["ietf", "x-ratelimit", "openai"], ...] = ("ietf",)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """``key`` as a combination, of one in most cases."""
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+    @model_validator(mode="after")
+    def _whole(self) -> Limit:
+        if self.requests is None and self.tokens is None:
+            raise ValueError("say how many: `requests: 600/min`, `tokens: 100000/min`, or both")
+        if self.algorithm == "sliding" and self.burst is not None:
+            raise ValueError(
+                "a sliding window has no burst: its whole count may come at once; remove burst, or use gcra"
+            )
+        if self.algorithm == "sliding" and max(rate.events for rate in (self.requests, self.tokens) if rate) >= 1 << 30:
+            raise ValueError(f"a sliding window counts to {(1 << 30) - 1} at most; use gcra")
+        return self
 
 
 class Defaults(Table):

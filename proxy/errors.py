@@ -8,6 +8,7 @@ HTML or text. Messages never echo what the client sent; whatever they carry is e
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from enum import Enum
 from html import escape
 from typing import NamedTuple
@@ -15,7 +16,9 @@ from typing import NamedTuple
 import orjson
 
 from proxy.exchange import Exchange, Reply
+from proxy.units import spell_size
 
+MAX_CLIENT_WAIT_S = 60.0  # the longest Retry-After that OpenAI's clients obey
 _REGISTRY = "https://iana.org/assignments/http-problem-types#"
 _INVALID, _LIMIT, _SERVER = "invalid_request_error", "rate_limit_error", "server_error"
 
@@ -40,12 +43,14 @@ class Kind(Enum):
     NOT_FOUND = Row(404, _INVALID, "route_not_found", "Not Found")
     METHOD = Row(405, _INVALID, "method_not_allowed", "Method Not Allowed")
     REQUEST_TIMEOUT = Row(408, _INVALID, "request_timeout", "Request Timeout")
+    CONFLICT = Row(409, _INVALID, "conflict", "Conflict")
     LENGTH_REQUIRED = Row(411, _INVALID, "length_required", "Length Required")
     TOO_LARGE = Row(413, _INVALID, "request_too_large", "Content Too Large")
     URI_TOO_LONG = Row(414, _INVALID, "uri_too_long", "URI Too Long")
     MEDIA_TYPE = Row(415, _INVALID, "unsupported_media_type", "Unsupported Media Type")
     EXPECTATION = Row(417, _INVALID, "expectation_failed", "Expectation Failed")
     MISDIRECTED = Row(421, _INVALID, "misdirected_request", "Misdirected Request")
+    KEY_REUSED = Row(422, _INVALID, "idempotency_key_reused", "Unprocessable Content")
     HEADERS_TOO_LARGE = Row(431, _INVALID, "headers_too_large", "Request Header Fields Too Large")
     RATE_LIMITED = Row(429, _LIMIT, "rate_limit_exceeded", "Too Many Requests", _REGISTRY + "quota-exceeded")
     IN_FLIGHT = Row(429, _LIMIT, "concurrency_limit_exceeded", "Too Many Requests", _REGISTRY + "quota-exceeded")
@@ -86,11 +91,13 @@ def refuse(
     param: str | None = None,
     code: str | None = None,
     close: bool = False,
+    should_retry: bool | None = None,
 ) -> Reply:
     """The Reply for an error, in the shape of ``api`` (by default the route's; "none" before a route is known).
 
-    violated: names of the limits that refused, for ``violated-policies`` of a problem. param and code: of the OpenAI
-    error, where the table's code is too general.
+    should_retry: whether the same request may succeed later, where OpenAI's clients would judge otherwise; None: they
+    judge rightly. violated: names of the limits that refused, for ``violated-policies`` of a problem. param
+    and code: of the OpenAI error, where the table's code is too general.
     """
     if api is None:
         api = api_of(x)
@@ -99,7 +106,26 @@ def refuse(
     fields = [(b"Content-Type", media_type), (b"Cache-Control", b"no-store"), (b"X-Content-Type-Options", b"nosniff")]
     if retry_after_s is not None:
         fields.append((b"Retry-After", b"%d" % retry_after(retry_after_s)))
+    if api == "openai":
+        fields += _retry_hints(retry_after_s, should_retry)
     return Reply(kind.status, (*fields, *headers), body, close)
+
+
+def too_large(x: Exchange, limit_bytes: int) -> Reply:
+    """The 413, also for the pump that met the limit in mid-body. Closes: the rest of the body is not wanted."""
+    message = f"The request body is larger than the {spell_size(limit_bytes)} that this route takes. Send less at once."
+    return refuse(x, Kind.TOO_LARGE, message, close=True)
+
+
+def _retry_hints(retry_after_s: float | None, should_retry: bool | None) -> Iterator[tuple[bytes, bytes]]:
+    """What OpenAI's clients read beside Retry-After. Told to wait for more than a minute they ask again at once
+    instead, in vain."""
+    if retry_after_s is not None and retry_after_s <= MAX_CLIENT_WAIT_S:
+        yield b"retry-after-ms", b"%d" % max(1, math.ceil(retry_after_s * 1000 - 1e-6))
+    elif retry_after_s is not None and should_retry is None:
+        should_retry = False
+    if should_retry is not None:
+        yield b"x-should-retry", b"true" if should_retry else b"false"
 
 
 def api_of(x: Exchange | None) -> str:

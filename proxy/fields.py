@@ -1,6 +1,6 @@
 """Structured fields (RFC 9651) and the spellings of limits that clients read. Pure.
 
-Owns the bytes of RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-11: Lists of Strings with integer
+Owns the bytes of RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-11: Lists of Strings with
 parameters) and the Go-style durations of OpenAI's fields. Only what is sent is here: nothing is parsed.
 """
 
@@ -20,11 +20,18 @@ def sf_string(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def sf_item(name: str, parameters: Mapping[str, int]) -> bytes:
-    """A String item with Integer parameters: ``"burst";q=100;w=60``. Raises ValueError beyond fifteen digits."""
-    if any(abs(value) > _MAX_INTEGER for value in parameters.values()):
-        raise ValueError(f"a structured-field Integer has at most fifteen digits: {dict(parameters)}")
-    return (sf_string(name) + "".join([f";{key}={value}" for key, value in parameters.items()])).encode()
+def sf_item(name: str, parameters: Mapping[str, int | str]) -> bytes:
+    """A String item with Integer or String parameters: ``"burst";q=100;w=60``. Raises ValueError on what has no such
+    form."""
+    return (sf_string(name) + "".join([f";{key}={_sf_value(value)}" for key, value in parameters.items()])).encode()
+
+
+def _sf_value(value: int | str) -> str:
+    if isinstance(value, str):
+        return sf_string(value)
+    if abs(value) > _MAX_INTEGER:
+        raise ValueError(f"a structured-field Integer has at most fifteen digits: {value}")
+    return str(value)
 
 
 def go_duration(seconds: float) -> str:

@@ -1,27 +1,29 @@
 """Named rate limits of a route: all of them must pass, and only what passes is counted. Pure.
 
-A refusal says which limit and when to come back; every answer says how much is left, in the fields that the limit's
-``headers`` names: RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-11), X-RateLimit-* with a date,
-or OpenAI's with durations. ``t`` is the wait for the next request when none is left, else the time until nothing is
-used; Retry-After is the longest wait of the limits that refuse, rounded up.
+A refusal says which limit and when to come back, and every answer how much is left (``limit_fields``). ``t`` is the
+wait for the next request when none is left, else the time until nothing is used; Retry-After is the longest wait of
+the limits that refuse, rounded up. A limit on trial (``dry_run``) counts what the others let pass, and refuses nobody:
+a metric counts whom it would have, and no field tells of it.
+
+Here requests are counted. The tokens of the same limits are counted by ``token_limits`` for the policy ``tokens``,
+which knows how many there are; when that refuses, the requests counted here are given back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import ceil
+from collections.abc import Awaitable, Sequence
+from math import inf
 from typing import Annotated, Final
 
 from pydantic import Field
 
 from proxy.chain import Policy
-from proxy.client_address import counted_as
 from proxy.errors import Kind, refuse, retry_after
 from proxy.exchange import Exchange, Head, Reply
-from proxy.fields import go_duration, sf_item
-from proxy.gcra import Terms
+from proxy.limit_fields import tell_limits
+from proxy.named_limit import NamedLimit, Standing
 from proxy.policy.env import PolicyEnv
-from proxy.shared.limit import SharedLimit, decide_together
+from proxy.shared.limit import decide_together
 
 NAME: Final = "rate_limit"
 ALWAYS: Final = False
@@ -32,118 +34,98 @@ Config = Annotated[tuple[str, ...], Field(min_length=1)]  # names of limits
 def build(config: tuple[str, ...], env: PolicyEnv) -> RateLimit:
     """The policy of one route; a limit's memory is one for all routes that name it and all workers, and outlives both
     the snapshot and the worker."""
-    return RateLimit([_Named(name, env) for name in dict.fromkeys(config)])
-
-
-class _Named:
-    """One limit as this snapshot has it, over the memory that all snapshots and workers share."""
-
-    __slots__ = ("_item", "_item_says", "ietf", "key_of", "memory", "name", "policy_item", "refused", "styles", "terms")
-
-    def __init__(self, name: str, env: PolicyEnv) -> None:
-        limit = env.limits[name]
-        events, per_s = limit.requests
-        self.name = name
-        self.terms = Terms(events, per_s, limit.burst or events)
-        self.styles = frozenset(limit.headers)
-        self.key_of = _key_of(limit.key, env.route)
-        self.memory: SharedLimit = env.shared.limit(name, self.terms)
-        window_s = ceil(self.terms.burst * per_s / events)
-        self.policy_item = sf_item(name, {"q": self.terms.burst, "w": window_s})
-        self.ietf = "ietf" in self.styles
-        self._item = b""
-        self._item_says = (-1, -1)  # (remaining, reset): most answers say what the one before said
-        self.refused = env.cells.counter(
-            "headrace_rate_limited_total", "Requests refused by a rate limit.", {"limit": name}
-        )
-
-    def ietf_item(self, used: float) -> bytes:
-        """The limit's item in RateLimit for a client that has used so much."""
-        says = (self.memory.remaining(used), _whole(self.memory.reset_s(used)))
-        if says != self._item_says:
-            self._item = sf_item(self.name, {"r": says[0], "t": says[1]})
-            self._item_says = says
-        return self._item
-
-
-def _key_of(kind: str, route: str) -> Callable[[Exchange], str]:
-    if kind == "client":
-        return lambda x: counted_as(x.client)
-    if kind == "api_key":
-        return lambda x: x.key_id or ""
-    constant = route if kind == "route" else ""
-    return lambda x: constant
+    names = [name for name in dict.fromkeys(config) if env.limits[name].requests is not None]
+    by_model = any("model" in env.limits[name].kinds for name in names)
+    return RateLimit([NamedLimit(name, env) for name in names], by_model=by_model)
 
 
 class RateLimit(Policy):
-    def __init__(self, limits: list[_Named]) -> None:
-        self._limits = limits
-        self._policies = b", ".join([named.policy_item for named in limits if named.ietf])
-        self._dated = any("x-ratelimit" in named.styles for named in limits)
-        self._openai = any("openai" in named.styles for named in limits)
+    """by_model: some limit counts by the model, which the body names."""
+
+    def __init__(self, limits: Sequence[NamedLimit], by_model: bool = False) -> None:
+        self._limits = [named for named in limits if not named.dry_run]
+        self._trials = [named for named in limits if named.dry_run]
+        self._policies = b", ".join([named.policy_item for named in self._limits if named.ietf])
+        self._by_model = by_model
+
+    def reads_body(self) -> bool:
+        return self._by_model
+
+    def gather(self, x: Exchange) -> Awaitable[None] | None:
+        return _read(x) if self._by_model and x.body is not None else None
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
         limits = self._limits
         if len(limits) == 1:
             named = limits[0]
-            used = named.memory.decide(named.key_of(x), now)
+            key = named.key_of(x)
+            used = named.memory.decide(key, now)
             refused = used < 0.0
-            standing = [(named, -1.0 - used if refused else used)]
+            standing = [Standing(named, key, -1.0 - used if refused else used, refused, now)]
+        elif limits:
+            keys = [named.key_of(x) for named in limits]
+            asked = [(named.memory, key) for named, key in zip(limits, keys, strict=True)]
+            standing, refused = stand(limits, keys, decide_together(asked, now), now)
         else:
-            counts = decide_together([(each.memory, each.key_of(x)) for each in limits], now)
-            refused = counts[0] < 0.0
-            standing = [(each, -1.0 - used if refused else used) for each, used in zip(limits, counts, strict=True)]
+            standing, refused = [], False
         x.scratch[NAME] = standing
-        return _refusal(x, standing) if refused else None
+        if refused:
+            return refusal(x, standing)
+        if self._trials:
+            try_out(x, self._trials, now)
+        return None
 
     def respond(self, x: Exchange, head: Head, now: float) -> None:
-        standing = x.scratch.get(NAME)
-        if standing is None:
-            return
-        if self._policies:
-            items = [named.ietf_item(used) for named, used in standing if named.ietf]
-            head.headers += ((b"RateLimit-Policy", self._policies), (b"RateLimit", b", ".join(items)))
-        if self._dated:
-            named, left, reset_s = _tightest(standing, "x-ratelimit")
-            head.headers += (
-                (b"X-RateLimit-Limit", b"%d" % named.terms.burst),
-                (b"X-RateLimit-Remaining", b"%d" % left),
-                (b"X-RateLimit-Reset", b"%d" % ceil(x.wall_at + _whole(reset_s))),
-            )
-        if self._openai:
-            named, left, reset_s = _tightest(standing, "openai")
-            head.headers += (
-                (b"x-ratelimit-limit-requests", b"%d" % named.terms.burst),
-                (b"x-ratelimit-remaining-requests", b"%d" % left),
-                (b"x-ratelimit-reset-requests", go_duration(reset_s).encode()),
-            )
+        standing: list[Standing] | None = x.scratch.get(NAME)
+        if standing:
+            tell_limits(head, standing, self._policies, x.wall_at + now - x.started_at)
 
 
-def _refusal(x: Exchange, standing: list[tuple[_Named, float]]) -> Reply:
-    refusing = [(named.memory.wait_s(used), named) for named, used in standing if not named.memory.fits(used)]
-    for _, named in refusing:
-        named.refused.add()
-    wait_s, named = max(refusing, key=lambda pair: pair[0])
+async def _read(x: Exchange) -> None:
+    assert x.body is not None
+    await x.body.read_json()
+
+
+def stand(
+    limits: Sequence[NamedLimit], keys: Sequence[str], counts: Sequence[float], now: float, cost: float = 1.0
+) -> tuple[list[Standing], bool]:
+    """How a request stands to each limit, and whether it is refused. counts: as decided."""
+    refused = counts[0] < 0.0
+    rows = zip(limits, keys, counts, strict=True)
+    return [Standing(each, key, -1.0 - n if refused else n, refused, now, cost) for each, key, n in rows], refused
+
+
+def try_out(x: Exchange, trials: Sequence[NamedLimit], now: float, cost: float = 1.0) -> None:
+    """Count a request that passes under the limits on trial, and those that would have refused it."""
+    for named in trials:
+        if named.memory.decide(named.key_of(x), now, cost) < 0.0:
+            named.refused.add()
+
+
+def give_back(x: Exchange, now: float) -> None:
+    """What was counted for a request that is refused all the same."""
+    for each in x.scratch.get(NAME) or ():
+        each.named.memory.adjust(each.key, -1.0, now)
+        each.left += 1
+
+
+def refusal(x: Exchange, standing: Sequence[Standing]) -> Reply:
+    """The answer to a request that some of these limits refuse: it names the one that takes longest."""
+    refusing = [each for each in standing if each.refuses]
+    for each in refusing:
+        each.named.refused.add()
+    worst = max(refusing, key=lambda each: each.reset_s)
+    named, wait_s = worst.named, worst.reset_s
+    terms = named.terms
+    if wait_s == inf:
+        message = (
+            f"This request needs {worst.cost:.0f} {named.unit}, more than the limit {named.name} ever has at once: "
+            f"{terms.burst}. Send a shorter one, or ask for fewer."
+        )
+        return refuse(x, Kind.RATE_LIMITED, message, violated=(named.name,), should_retry=False)
     message = (
-        f"The limit {named.name} of {named.terms.events} requests in {named.terms.per_s:g} s is used up. "
+        f"The limit {named.name} of {terms.events} {named.unit} in {terms.per_s:g} s is used up. "
         f"Try again in {retry_after(wait_s)} s."
     )
-    violated = tuple(named.name for _, named in refusing)
+    violated = tuple([each.named.name for each in refusing])
     return refuse(x, Kind.RATE_LIMITED, message, retry_after_s=wait_s, violated=violated)
-
-
-def _whole(seconds: float) -> int:
-    """Whole seconds, rounded up as Retry-After is, so that the two agree."""
-    return ceil(seconds - 1e-9)
-
-
-def _tightest(standing: list[tuple[_Named, float]], style: str) -> tuple[_Named, int, float]:
-    """(limit, remaining, seconds to reset) of the limit with the least left: these fields have room for one."""
-    return min(
-        (
-            (named, named.memory.remaining(used), named.memory.reset_s(used))
-            for named, used in standing
-            if style in named.styles
-        ),
-        key=lambda row: (row[1], -row[2]),
-    )

@@ -8,7 +8,9 @@ from typing import Any
 import http_sf
 import pytest
 
+from proxy.cells import Cells
 from proxy.exchange import Head
+from proxy.keys import KeyEntry
 from proxy.shared.table import SharedTable
 from tests.proxy.make import chain, exchange, serve
 
@@ -59,6 +61,10 @@ def test_only_the_styles_that_were_asked_for() -> None:
     assert "ratelimit" not in {n.lower().decode() for n, _ in serve(_styled("openai"), exchange()).headers}
 
 
+def key(name: str, tenant: str, team: str = "") -> KeyEntry:
+    return KeyEntry(name, "sha256:" + "0" * 64, "", None, tenant, team)
+
+
 def _styled(style: str) -> Any:
     return chain({"rate_limit": ["a"]}, limits={"a": limit("5/s", headers=[style])})
 
@@ -71,7 +77,7 @@ def test_a_burst_smaller_than_the_count_has_its_own_window() -> None:
 
 
 def test_all_limits_must_pass_and_refused_ones_consume_nothing() -> None:
-    limits = {"tight": limit("1/min", key="all"), "loose": limit("10/min")}
+    limits = {"tight": limit("1/min", key="all", jitter="0%"), "loose": limit("10/min")}
     served = chain({"rate_limit": ["loose", "tight"]}, limits=limits)
     assert serve(served, exchange()).status == 200
     for _ in range(5):
@@ -108,11 +114,25 @@ def test_fields_with_room_for_one_limit_tell_the_tightest() -> None:
         ("api_key", {"key_id": "a"}, {"key_id": "b"}, False),
         ("api_key", {"key_id": "a", "peer": "192.0.2.1"}, {"key_id": "a", "peer": "192.0.2.2"}, True),
         ("all", {"peer": "192.0.2.1"}, {"peer": "192.0.2.2"}, True),
+        ("client/24", {"peer": "192.0.2.1"}, {"peer": "192.0.2.200"}, True),
+        ("client/24", {"peer": "192.0.2.1"}, {"peer": "192.0.3.1"}, False),
+        ("client/24/48", {"peer": "2001:db8:1:2::1"}, {"peer": "2001:db8:1:3::1"}, True),
+        ("client/24", {"peer": "2001:db8:1:2::1"}, {"peer": "2001:db8:1:3::1"}, False),
+        ("client/24", {"peer": "2001:db8:1:2::1%eth0"}, {"peer": "2001:db8:1:2::2"}, True),
+        ("tenant", {"key": key("a", "acme")}, {"key": key("b", "acme")}, True),
+        ("tenant", {"key": key("a", "acme")}, {"key": key("b", "other")}, False),
+        ("team", {"key": key("a", "acme", "red")}, {"key": key("b", "other", "red")}, False),
+        ("team", {"key": key("a", "acme", "red")}, {"key": key("b", "acme", "red")}, True),
+        ("header:X-Shop", {"headers": [("x-shop", "1")]}, {"headers": [("X-Shop", "2")]}, False),
+        ("header:X-Shop", {}, {"headers": [("X-Shop", "")]}, True),
+        (["client", "header:X-Shop"], {"headers": [("X-Shop", "1")]}, {"headers": [("X-Shop", "2")]}, False),
+        (["api_key", "client"], {"key_id": "a", "peer": "192.0.2.1"}, {"key_id": "a", "peer": "192.0.2.2"}, False),
+        (["api_key", "client"], {"key_id": "a"}, {"key_id": "a"}, True),
         ("route", {"peer": "192.0.2.1"}, {"peer": "192.0.2.2"}, True),
     ],
 )
 def test_whose_requests_are_counted_together(
-    key: str, first: dict[str, str], second: dict[str, str], shared: bool
+    key: str | list[str], first: dict[str, Any], second: dict[str, Any], shared: bool
 ) -> None:
     served = chain({"rate_limit": ["a"]}, limits={"a": limit("1/min", key=key)})
     assert serve(served, exchange(**first)).status == 200
@@ -157,3 +177,88 @@ def test_refusals_are_counted_by_limit() -> None:
     for _ in range(3):
         serve(served, exchange())
     assert served.policies[-1]._limits[0].refused.value == 2
+
+
+@pytest.mark.parametrize("style", ["gcra", "sliding"])
+def test_a_limit_on_trial_counts_and_refuses_nobody(style: str) -> None:
+    cells = Cells()
+    limits = {"new": limit("2/min", dry_run=True, algorithm=style, headers=ALL), "old": limit("4/min")}
+    served = chain({"rate_limit": ["new", "old"]}, limits=limits, cells=cells)
+    heads = [serve(served, exchange()) for _ in range(6)]
+    assert [head.status for head in heads] == [200] * 4 + [429] * 2
+    assert text(heads[0], "RateLimit") == '"old";r=3;t=15'  # the one on trial is not told
+    assert text(heads[0], "X-RateLimit-Limit") is None
+    would = "headrace_rate_limit_dry_run_total"
+    assert cells.counter(would, "", {"limit": "new", "unit": "requests"}).value == 2  # what the others let pass
+
+
+def test_H01_a_sliding_window_by_name() -> None:
+    served = chain({"rate_limit": ["a"]}, limits={"a": limit("10/min", algorithm="sliding")})
+    heads = [serve(served, exchange(now=at), at) for at in [59.9] * 10 + [60.1] * 10]
+    assert [head.status for head in heads] == [200] * 10 + [429] * 10
+    assert text(heads[0], "RateLimit-Policy") == '"a";q=10;w=60'
+    wait_s = int(text(heads[-1], "Retry-After") or "")
+    assert http_sf.parse(heads[-1].get(b"ratelimit") or b"", tltype="list") == [("a", {"r": 0, "t": wait_s})]
+    assert serve(served, exchange(now=60.1 + wait_s), 60.1 + wait_s).status == 200
+
+
+def test_who_shares_a_limit_is_told_to_come_back_at_different_times() -> None:
+    served = chain({"rate_limit": ["a"]}, limits={"a": limit("1/min", key="all", jitter="50%")})
+    serve(served, exchange())
+    refused = serve(served, exchange())  # drawn: 0x1111 of 0x10000
+    assert text(refused, "Retry-After") == "62"
+    assert text(refused, "RateLimit") == '"a";r=0;t=62'  # the two agree
+    alone = chain({"rate_limit": ["a"]}, limits={"a": limit("1/min", key="api_key")})
+    serve(alone, exchange())
+    assert text(serve(alone, exchange()), "Retry-After") == "60"
+
+
+def relayed(served: Any, *fields: tuple[bytes, bytes]) -> list[tuple[str, str]]:
+    """The fields of limits in an upstream's answer when it has passed."""
+    x, head = exchange(), Head(200, list(fields))
+    assert served.admit(x, 0.0) is None
+    served.respond(x, head, 0.0)
+    return [(name.decode(), value.decode()) for name, value in head.headers]
+
+
+def test_an_origins_own_limits_are_never_loosened() -> None:
+    served = chain({"rate_limit": ["a"]}, limits={"a": limit("100/min", headers=ALL)})
+    tight = relayed(
+        served,
+        (b"RateLimit", b'"their";r=2;t=9'),
+        (b"RateLimit-Policy", b'"their";q=5;w=9'),
+        (b"X-RateLimit-Remaining", b"2, 2;w=9"),
+        (b"X-RateLimit-Limit", b"5"),
+        (b"x-ratelimit-remaining-requests", b"3"),
+        (b"x-ratelimit-remaining-tokens", b"77"),
+    )
+    combined = ", ".join(value for name, value in tight if name == "RateLimit")
+    assert http_sf.parse(combined.encode(), tltype="list") == [("their", {"r": 2, "t": 9}), ("a", {"r": 99, "t": 1})]
+    assert [row for row in tight if row[0].lower().startswith("x-ratelimit")] == [
+        ("X-RateLimit-Remaining", "2, 2;w=9"),
+        ("X-RateLimit-Limit", "5"),
+        ("x-ratelimit-remaining-requests", "3"),
+        ("x-ratelimit-remaining-tokens", "77"),
+    ]
+    loose = dict(
+        relayed(
+            served,
+            (b"x-ratelimit-remaining", b"5000"),
+            (b"x-ratelimit-limit", b"6000"),
+            (b"x-ratelimit-remaining-requests", b"a lot"),
+        )
+    )
+    assert "x-ratelimit-limit" not in loose
+    assert (loose["X-RateLimit-Remaining"], loose["X-RateLimit-Limit"]) == ("98", "100")
+    assert loose["x-ratelimit-remaining-requests"] == "98"
+
+
+def test_an_origins_limit_of_the_same_name_is_not_taken_for_ours() -> None:
+    served = chain({"rate_limit": ["a"]}, limits={"a": limit("100/min")})
+    rows = relayed(served, (b"ratelimit", b'"a";r=0;t=9'), (b"ratelimit-policy", b'"a";q=5;w=9'))
+    for field, theirs, ours in (
+        ("ratelimit", ("a", {"r": 0, "t": 9}), ("a@edge", {"r": 99, "t": 1})),
+        ("ratelimit-policy", ("a", {"q": 5, "w": 9}), ("a@edge", {"q": 100, "w": 60})),
+    ):
+        combined = ", ".join(value for name, value in rows if name.lower() == field)
+        assert http_sf.parse(combined.encode(), tltype="list") == [theirs, ours]

@@ -1,0 +1,85 @@
+"""What an answer says of limits, in the fields that a client reads. Pure.
+
+These are RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-11), X-RateLimit-* with a date, or
+OpenAI's with durations.
+
+What an origin says of its own limits is never loosened: its items stand beside ours in the two lists, ours under
+another name where they would be taken for it, and of fields with room for one limit the one with the least left stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import ceil, inf
+from typing import Final
+
+from proxy.exchange import Head
+from proxy.fields import go_duration
+from proxy.named_limit import Standing, whole
+
+_DIGITS: Final = re.compile(rb"\s*(\d{1,15})")
+_RATELIMIT: Final = (b"ratelimit", b"ratelimit-policy")
+_DATED: Final = (b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset")
+
+
+def tell_limits(head: Head, standing: Sequence[Standing], policies: bytes, wall_at: float) -> None:
+    """Add the fields of these limits. policies: our items of RateLimit-Policy; wall_at: now, on the wall clock."""
+    theirs = _of_origin(head)
+    if policies:
+        items = b", ".join([each.named.ietf_item(each.left, each.reset_s) for each in standing if each.named.ietf])
+        if theirs:
+            taken = b", ".join([value for name, value in head.headers if name.lower() in _RATELIMIT])
+            for name in [
+                each.named.shown.encode() for each in standing if b'"%b"' % each.named.shown.encode() in taken
+            ]:
+                items = items.replace(b'"%b"' % name, b'"%b@edge"' % name)
+                policies = policies.replace(b'"%b"' % name, b'"%b@edge"' % name)
+        head.headers += ((b"RateLimit-Policy", policies), (b"RateLimit", items))
+    dated = [each for each in standing if "x-ratelimit" in each.named.styles and each.named.unit == "requests"]
+    if dated and (not theirs or _ours_is_tighter(head, b"x-ratelimit-remaining", dated, _DATED)):
+        tightest = _tightest(dated)
+        head.headers += (
+            (b"X-RateLimit-Limit", b"%d" % tightest.named.terms.burst),
+            (b"X-RateLimit-Remaining", b"%d" % tightest.left),
+            (b"X-RateLimit-Reset", b"%d" % ceil(wall_at + whole(_finite(tightest)))),
+        )
+    openai = [each for each in standing if "openai" in each.named.styles]
+    if openai:
+        unit = openai[0].named.unit.encode()
+        names = (b"x-ratelimit-limit-" + unit, b"x-ratelimit-remaining-" + unit, b"x-ratelimit-reset-" + unit)
+        if not theirs or _ours_is_tighter(head, names[1], openai, names):
+            tightest = _tightest(openai)
+            head.headers += (
+                (names[0], b"%d" % tightest.named.terms.burst),
+                (names[1], b"%d" % tightest.left),
+                (names[2], go_duration(_finite(tightest)).encode()),
+            )
+
+
+def _of_origin(head: Head) -> bool:
+    """Whether the answer tells of limits already."""
+    for name, _ in head.headers:
+        if name[:1] in b"rRxX" and name.lower().startswith((b"ratelimit", b"x-ratelimit-")):
+            return True
+    return False
+
+
+def _ours_is_tighter(head: Head, remaining: bytes, ours: list[Standing], names: Sequence[bytes]) -> bool:
+    """Whether ours go out; then theirs are taken away."""
+    theirs = head.get(remaining)
+    if theirs is not None:
+        left = _DIGITS.match(theirs)
+        if left is not None and int(left[1]) <= _tightest(ours).left:
+            return False
+        head.headers = [row for row in head.headers if row[0].lower() not in names]
+    return True
+
+
+def _tightest(standing: list[Standing]) -> Standing:
+    """The limit with the least left, of two the one that takes longer: these fields have room for one."""
+    return min(standing, key=lambda each: (each.left, -each.reset_s))
+
+
+def _finite(standing: Standing) -> float:
+    return standing.reset_s if standing.reset_s < inf else standing.named.terms.per_s

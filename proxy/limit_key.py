@@ -1,0 +1,65 @@
+"""Whose requests a limit counts together: what its ``key`` says, or a combination of several. Pure.
+
+What a request does not have (no API key, no such field, no model) counts as one more value, the empty one, so that
+nobody passes a limit by leaving something out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+from typing import Final
+
+from proxy.client_address import counted_as
+from proxy.exchange import Exchange
+from proxy.limit_kinds import header_of, prefix_of
+
+_BETWEEN: Final = "\n"  # in no field's value, no name and no address
+
+KeyOf = Callable[[Exchange], str]
+
+
+def key_of(kinds: tuple[str, ...], route: str) -> KeyOf:
+    """What a request is counted under."""
+    if len(kinds) == 1:
+        return _key_of(kinds[0], route)
+    parts = [_key_of(kind, route) for kind in kinds]
+    return lambda x: _BETWEEN.join([part(x) for part in parts])
+
+
+def _key_of(kind: str, route: str) -> KeyOf:
+    if kind == "client":
+        return lambda x: counted_as(x.client)
+    if kind == "api_key":
+        return lambda x: x.key_id or ""
+    if kind == "tenant":
+        return lambda x: x.key.tenant if x.key is not None else ""
+    if kind == "team":
+        # A team's name is its tenant's own.
+        return lambda x: f"{x.key.tenant}/{x.key.team}" if x.key is not None else ""
+    if kind == "model":
+        return _model
+    bits, header = prefix_of(kind), header_of(kind)
+    if bits is not None:
+        bits4, bits6 = bits
+        return lambda x: network_of(x.client, bits4, bits6)
+    if header:
+        return lambda x: x.fields.get(header, "")
+    constant = route if kind == "route" else ""
+    return lambda x: constant
+
+
+def _model(x: Exchange) -> str:
+    asked = x.body.llm if x.body is not None else None
+    return asked.model if asked is not None else ""
+
+
+@lru_cache(maxsize=4096)
+def network_of(client: str, bits4: int, bits6: int) -> str:
+    """The network of so many bits that an address is in; "" of a unix socket."""
+    try:
+        address = ip_address(client.partition("%")[0])
+    except ValueError:
+        return client
+    return str(ip_network((address, bits4 if address.version == 4 else bits6), strict=False))

@@ -1,0 +1,67 @@
+"""The tokens of named limits: taken before a request is sent, settled when it is known how many it has used. Pure.
+
+Used by the policy ``tokens``, which counts. The limits are those of the route's ``rate_limit``: requests are counted
+there, before the body is read, and given back when the tokens do not suffice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from proxy.exchange import Exchange, Head, Reply
+from proxy.limit_fields import tell_limits
+from proxy.named_limit import NamedLimit, Standing
+from proxy.policy.env import PolicyEnv
+from proxy.policy.rate_limit import give_back, refusal, stand, try_out
+from proxy.shared.limit import decide_together
+
+_STANDING: Final = "token_limits"
+_TAKEN: Final = "token_limits.taken"
+
+
+def build_token_limits(env: PolicyEnv) -> TokenLimits | None:
+    """Those of the route's limits that bound tokens; None: there is none."""
+    names = dict.fromkeys(getattr(env.beside, "rate_limit", None) or ())
+    limits = [NamedLimit(name, env, "tokens") for name in names if env.limits[name].tokens is not None]
+    return TokenLimits(limits) if limits else None
+
+
+class TokenLimits:
+    """Of one route."""
+
+    def __init__(self, limits: Sequence[NamedLimit]) -> None:
+        self._limits = [named for named in limits if not named.dry_run]
+        self._trials = [named for named in limits if named.dry_run]
+        self._policies = b", ".join([named.policy_item for named in self._limits if named.ietf])
+
+    def admit(self, x: Exchange, tokens: int, now: float) -> Reply | None:
+        """Take so many tokens under every limit, or none and refuse."""
+        limits, cost = self._limits, float(tokens)
+        if limits:
+            keys = [named.key_of(x) for named in limits]
+            asked = [(named.memory, key) for named, key in zip(limits, keys, strict=True)]
+            counts = decide_together(asked, now, [cost] * len(asked))
+            standing, refused = stand(limits, keys, counts, now, cost)
+            x.scratch[_STANDING] = standing
+            if refused:
+                give_back(x, now)
+                return refusal(x, standing)
+            x.scratch[_TAKEN] = standing
+        if self._trials:
+            try_out(x, self._trials, now, cost)
+        return None
+
+    def respond(self, x: Exchange, head: Head, now: float) -> None:
+        """Tell what is left, with what was taken for this request counted as used."""
+        standing: list[Standing] | None = x.scratch.get(_STANDING)
+        if standing:
+            tell_limits(head, standing, self._policies, x.wall_at + now - x.started_at)
+
+    def settle(self, x: Exchange, tokens: int, now: float) -> None:
+        """The request has used so many: the rest is given back, or what it was more is owed. Once; nothing is settled
+        that was refused."""
+        taken: list[Standing] | None = x.scratch.pop(_TAKEN, None)
+        for each in taken or ():
+            if tokens != each.cost:
+                each.named.memory.adjust(each.key, tokens - each.cost, now)
