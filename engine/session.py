@@ -46,14 +46,12 @@ def open_session(
     spin_us: int = SPIN_US,
     placement: Placement = CPU_ALONE,
     instead: bytes | None = None,
-    patterns: bool = False,
 ) -> InferenceSession:
     """Load a graph on the first of the placement's providers that is installed and starts.
 
     instead: the graph that is run in place of what the file holds, over the weights that lie beside the file.
     `threads` work inside one run on the CPU (0: one per core); one that has nothing to do stays awake for `spin_us`
-    before it sleeps. patterns: keep a plan of the memory for every shape of input that ever came, which is no faster
-    where shapes vary, and never forgotten. Raises ModelError when no provider is there or the graph cannot be loaded.
+    before it sleeps. Raises ModelError when no provider is there or the graph cannot be loaded.
     """
     installed = installed_providers()
     if why := why_absent(placement, installed):
@@ -63,20 +61,19 @@ def open_session(
         _log.warning("%s: %s is not installed; falling back to %s", graph.parent, placement.provider, there[0])
     for provider, following in pairwise(there):
         try:
-            return _open(graph, placement.provider_list(provider, graph.parent), threads, spin_us, instead, patterns)
+            return _open(graph, placement.provider_list(provider, graph.parent), threads, spin_us, instead)
         except ModelError as error:
             _log.warning("%s; falling back to %s", error, following)
-    return _open(graph, placement.provider_list(there[-1], graph.parent), threads, spin_us, instead, patterns)
+    return _open(graph, placement.provider_list(there[-1], graph.parent), threads, spin_us, instead)
 
 
-def _open(
-    graph: Path, providers: ProviderList, threads: int, spin_us: int, instead: bytes | None, patterns: bool
-) -> InferenceSession:
+def _open(graph: Path, providers: ProviderList, threads: int, spin_us: int, instead: bytes | None) -> InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    options.enable_mem_pattern = patterns
+    # A plan of the memory for every shape that ever came is no faster, and is never forgotten (bench/llm_soak.py).
+    options.enable_mem_pattern = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin_us else "0")
     options.add_session_config_entry("session.intra_op.spin_duration_us", str(spin_us))
     if instead is not None:

@@ -290,7 +290,7 @@ def load_decoder(
     facts = folder.chat
     if context is not None and context > facts.context:
         raise ModelError(f"{folder.path}: a context of {context} passes the model's {facts.context}; set it lower")
-    session = open_session(folder.file(model_folder.GRAPH), threads=threads, placement=placement, patterns=True)
+    session = open_session(folder.file(model_folder.GRAPH), threads=threads, placement=placement)
     if device_of(session) is not None and facts.kv_cache != "float32":
         raise ModelError(f"{folder.path}: keys and values in {facts.kv_cache} are for the CPU; import it in float32")
     try:
