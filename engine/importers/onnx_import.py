@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 
 from engine import model_folder
+from engine.importers.flat_gathers import unroll
 from engine.importers.onnx_file import external, read_onnx
 from engine.importers.onnx_rows import Shapes, settle
 from engine.importers.onnx_weights import store
@@ -55,6 +56,7 @@ def import_onnx(
     with model_folder.staged(destination) as directory:
         weights = directory / model_folder.WEIGHTS
         try:
+            rolled = unroll(model, extents)
             with WeightsFile(weights) as weights_file:
                 weights_bytes = store(model, extents, weights_file, progress)
             if not weights_bytes:
@@ -69,7 +71,10 @@ def import_onnx(
                 license=extras.license,
                 created=created_now(),
                 source=made_from,
-                changes=changes,
+                changes=(
+                    *(f"{node}: a Reshape instead of gathering every place in its order" for node in rolled),
+                    *changes,
+                ),
                 tensors=facts,
                 **extras.tables,
             )
