@@ -50,7 +50,8 @@ def load_embedder(folder: ModelFolder, settings: ModelSettings, *, threads: int)
     adapter = load_text_adapter(folder)
     encoder = load_encoder(folder, threads=threads, placement=settings.placement)
     created = int(datetime.fromisoformat(folder.manifest.created).timestamp())
-    embedder = Embedder(settings, EmbeddingRun(adapter, encoder), created=created)
+    shorter = folder.embedding.matryoshka_dimensions
+    embedder = Embedder(settings, EmbeddingRun(adapter, encoder), created=created, shorter_dimensions=shorter)
     encoder.warm(embedder.lane.max_batch, _WARM_TOKENS)
     return embedder
 
@@ -66,14 +67,16 @@ class Embedder:
         runnable: EmbeddingRun,
         *,
         created: int = 0,
+        shorter_dimensions: Sequence[int] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """created: seconds since the epoch. Of the settings max_queue bounds the requests that may wait beside a
+        """created: seconds since the epoch. shorter_dimensions: at which its vectors may be cut. Of the settings max_queue bounds the requests that may wait beside a
         running batch, and their tokens counted as if each were one text of full length."""
         self.name = settings.name
         self.created = created
         self.adapter = runnable.adapter
         self.dimensions = runnable.encoder.dimensions
+        self.shorter_dimensions = frozenset(shorter_dimensions)
         self.lane = BatchLane(self.name, runnable, settings.batching.over(_BATCHING), clock=clock)
         self.backlog = Backlog(self.lane.pace, max_tokens=settings.max_queue * self.adapter.max_tokens)
         self.admission = Admission(running=self.lane.max_batch, queue=settings.max_queue, work_s=self.backlog.work_s)

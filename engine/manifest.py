@@ -68,6 +68,13 @@ class EmbeddingFacts(Table):
     pooling: Literal["mean"] = "mean"
     normalized: bool = True
     pad_id: int = 0
+    matryoshka_dimensions: tuple[Size, ...] = ()  # beginnings of a vector that are vectors too, when of length 1 again
+
+    @model_validator(mode="after")
+    def _is_shorter(self) -> Self:
+        if any(length > self.dimensions for length in self.matryoshka_dimensions):
+            raise ValueError(f"matryoshka_dimensions: none may be above dimensions, {self.dimensions}")
+        return self
 
 
 class TokenizerFacts(Table):

@@ -51,6 +51,7 @@ def import_bert(
     config = read_json(source / "config.json")
     try:
         shape = _read_shape(config)
+        shorter = _read_shorter(config, shape.hidden)
         pad_id = _integer(config, "pad_token_id", default=0, least=0, most=shape.vocab_size - 1)
     except ValueError as error:
         raise ModelError(f"{source / 'config.json'}: {error}") from error
@@ -71,7 +72,9 @@ def import_bert(
         license=read_license(source / "README.md"),
         created=created_now(),
         source=origin,
-        embedding=EmbeddingFacts(dimensions=shape.hidden, max_tokens=max_tokens, pad_id=pad_id),
+        embedding=EmbeddingFacts(
+            dimensions=shape.hidden, max_tokens=max_tokens, pad_id=pad_id, matryoshka_dimensions=shorter
+        ),
         tokenizer=tokenizer,
     )
     progress("write", 0, 1)
@@ -117,6 +120,14 @@ def _integer(
     if type(value) is not int or not least <= value <= most:
         raise ValueError(f"{key} is {value!r}, a whole number from {least} to {most} is needed")
     return value
+
+
+def _read_shorter(config: Mapping[str, Any], hidden: int) -> tuple[int, ...]:
+    """The lengths at which the model was trained to have its vectors cut, as its authors tell of them."""
+    lengths = config.get("matryoshka_dimensions") or []
+    if not isinstance(lengths, list) or any(type(each) is not int or not 1 <= each <= hidden for each in lengths):
+        raise ValueError(f"matryoshka_dimensions is {lengths!r}, whole numbers from 1 to {hidden} are needed")
+    return tuple(sorted(set(lengths)))
 
 
 def _check_modules(source: Path) -> None:

@@ -7,7 +7,7 @@ here knows a model but by its name and dimensions.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,19 +31,33 @@ class EmbeddingRequest:
     texts: Sequence[Text]  # at least one
     base64: bool  # the vectors as base64 of little-endian float32 instead of JSON numbers
     ignored: tuple[str, ...]  # fields that were accepted and not used
+    dimensions: int  # of the vectors that are wanted
 
 
-def parse(body: Mapping[str, Any], dimensions: int) -> EmbeddingRequest:
-    """Check all of a request's fields but ``model``. dimensions: the model's. Raises RequestError (400)."""
+def parse(body: Mapping[str, Any], dimensions: int, shorter: Collection[int] = ()) -> EmbeddingRequest:
+    """Check all of a request's fields but ``model``. dimensions: the model's; shorter: those that its vectors may be cut
+    to. Raises RequestError (400)."""
     fields = present(body)
     ignored = refuse_unsupported(fields, _KNOWN, {})
     encoding = fields.get("encoding_format")
     if encoding not in (None, "float", "base64"):
         raise invalid('encoding_format must be "float" or "base64"', param="encoding_format")
     wanted = fields.get("dimensions")
-    if wanted is not None and (type(wanted) is not int or wanted != dimensions):
-        raise invalid(f"dimensions must be {dimensions} or left out: this model shortens no vectors", "dimensions")
-    return EmbeddingRequest(_texts(fields.get("input")), encoding == "base64", ignored)
+    if wanted is not None and (type(wanted) is not int or wanted not in {dimensions, *shorter}):
+        if not shorter:
+            raise invalid(f"dimensions must be {dimensions} or left out: this model shortens no vectors", "dimensions")
+        lengths = ", ".join(map(str, sorted({dimensions, *shorter})))
+        raise invalid(f"dimensions must be one of {lengths}, to which this model's vectors can be cut", "dimensions")
+    return EmbeddingRequest(_texts(fields.get("input")), encoding == "base64", ignored, wanted or dimensions)
+
+
+def shorten(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.float32]:
+    """The first numbers of each vector, of length 1 again. vectors: float32[texts, dimensions]."""
+    if vectors.shape[1] == dimensions:
+        return vectors
+    cut = vectors[:, :dimensions]
+    lengths = np.linalg.norm(cut, axis=1, keepdims=True)
+    return cut / np.maximum(lengths, np.finfo(np.float32).tiny)
 
 
 def render(model: str, vectors: NDArray[np.float32], num_tokens: int, *, as_base64: bool) -> bytes:

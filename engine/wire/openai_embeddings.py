@@ -25,11 +25,12 @@ def routes(serving: Serving) -> list[web.RouteDef]:
         standing = read_standing(request.headers, time.monotonic())
         body = await read_object(request, serving)
         async with serving.use(body.get("model"), Embedder) as model:
-            asked = embeddings.parse(body, model.dimensions)
+            asked = embeddings.parse(body, model.dimensions, model.shorter_dimensions)
             answer = await serving.watched(
                 model.embed(serving.device, asked.texts, level=standing.priority, deadline_at=standing.deadline_at)
             )
-        render = partial(embeddings.render, model.name, answer.vectors, answer.num_tokens, as_base64=asked.base64)
+        vectors = embeddings.shorten(answer.vectors, asked.dimensions)
+        render = partial(embeddings.render, model.name, vectors, answer.num_tokens, as_base64=asked.base64)
         content = render() if len(asked.texts) <= _RENDERED_IN_PLACE_TEXTS else await asyncio.to_thread(render)
         headers = {"headrace-ignored": ", ".join(asked.ignored)} if asked.ignored else {}
         return web.Response(body=content, content_type=MEDIA_TYPE, headers=headers)

@@ -96,6 +96,7 @@ def test_names_may_begin_with_bert(tmp_path: Path) -> None:
         ({"pad_token_id": -1}, "pad_token_id is -1"),
         ({"pad_token_id": 15}, "pad_token_id is 15"),
         ({"layer_norm_eps": "small"}, "small"),
+        ({"matryoshka_dimensions": [4, 17]}, r"matryoshka_dimensions is \[4, 17\], whole numbers from 1 to 16"),
     ],
 )
 def test_refused_before_any_work(tmp_path: Path, changes: dict[str, object], message: str) -> None:

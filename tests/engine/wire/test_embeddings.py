@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from engine.errors import Kind, RequestError
-from engine.wire.embeddings import MAX_TEXTS, parse, render
+from engine.wire.embeddings import MAX_TEXTS, parse, render, shorten
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,24 @@ def test_M01_what_cannot_be_done_is_400_naming_the_field(field: str, value: obje
         parse({"input": "x", field: value}, 1 if value is True else 4)
     assert caught.value.kind.status == 400
     assert caught.value.param == field
+
+
+@pytest.mark.parametrize(("wanted", "dimensions"), [(None, 4), (4, 4), (2, 2), (3, 3)])
+def test_dimensions_that_the_model_was_trained_for(wanted: int | None, dimensions: int) -> None:
+    assert parse({"input": "x", "dimensions": wanted}, 4, (2, 3)).dimensions == dimensions
+
+
+def test_other_dimensions_are_refused_with_those_that_there_are() -> None:
+    with pytest.raises(RequestError, match="dimensions must be one of 2, 3, 4, to which") as caught:
+        parse({"input": "x", "dimensions": 1}, 4, (2, 3))
+    assert (caught.value.kind.status, caught.value.param) == (400, "dimensions")
+
+
+def test_a_shorter_vector_is_the_beginning_at_length_one() -> None:
+    vectors = np.array([[0.6, 0.0, 0.8], [0.0, 0.0, 1.0]], np.float32)
+    assert shorten(vectors, 3) is vectors
+    np.testing.assert_array_equal(shorten(vectors, 2), np.array([[1, 0], [0, 0]], np.float32))
+    assert shorten(vectors, 2).dtype == np.float32
 
 
 def test_fields_without_effect_are_taken_and_named() -> None:

@@ -101,6 +101,19 @@ async def test_M01_base64_equals_the_numbers_bit_for_bit(engine: Engine) -> None
     assert decoded.tolist() == plain["data"][0]["embedding"]
 
 
+async def test_a_vector_is_cut_to_a_length_that_the_model_was_trained_for(tmp_path: Path) -> None:
+    source = write_bert_folder(tmp_path / "source", matryoshka_dimensions=[16, 4])
+    folder = import_bert(source, tmp_path / "tiny")
+    whole = np.array(embed_by_numpy(SHAPE, make_weights(), [2, 11, 3]))
+    async with serve(folder, tmp_path / "e.sock") as engine:
+        status, answer = await engine.embed("hello", dimensions=4)
+        assert status == 200
+        wanted = whole[:4] / np.linalg.norm(whole[:4])
+        np.testing.assert_allclose(answer["data"][0]["embedding"], wanted, atol=1e-5)
+        status, answer = await engine.embed("hello", dimensions=8)
+        assert (status, answer["error"]["param"]) == (400, "dimensions")
+
+
 async def test_M02_token_arrays(engine: Engine) -> None:
     _, one = await engine.embed([7, 8])
     assert [item["embedding"] for item in one["data"]] == [expected(7, 8)]
