@@ -70,8 +70,9 @@ class Embedder:
         shorter_dimensions: Sequence[int] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """created: seconds since the epoch. shorter_dimensions: at which its vectors may be cut. Of the settings max_queue bounds the requests that may wait beside a
-        running batch, and their tokens counted as if each were one text of full length."""
+        """created: seconds since the epoch. shorter_dimensions: to which its vectors may be cut. Of the settings
+        max_queue bounds the requests that may wait beside a running batch, and their tokens counted as if each were
+        one text of full length."""
         self.name = settings.name
         self.created = created
         self.adapter = runnable.adapter

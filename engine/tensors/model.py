@@ -26,7 +26,7 @@ from engine.model import ModelKind
 from engine.model_folder import ModelFolder
 from engine.settings import ModelSettings
 from engine.tensors.check import Feeds, check_inputs
-from engine.tensors.items import cut, num_rows
+from engine.tensors.items import cut, num_rows, row_size
 from engine.tensors.runnable import GraphRunnable
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ class TensorModel:
         self.labels = tuple(labels)
         self.name = settings.name
         self.created = created
-        self.lane = BatchLane(self.name, runnable, _batching(folder, settings), clock=clock)
+        batching = _batching(folder, settings)
+        self.lane = BatchLane(self.name, runnable, batching, clock=clock)
         self.max_batch = self.lane.max_batch
         self.admission = Admission(running=self.max_batch, queue=settings.max_queue, work_s=self.lane.work_s)
         self.max_rows = (settings.max_queue + self.max_batch) * self.max_batch  # so that every place can be used
@@ -69,6 +70,7 @@ class TensorModel:
         self.num_inferences = 0  # these two only grow
         self.num_rows_done = 0
         self._runnable = runnable
+        self._cost = batching.cost or "items"
         self.plain_feeds = dict(plain_feeds or {})
         self._clock = clock
 
@@ -134,7 +136,10 @@ class TensorModel:
         rows = num_rows(feeds) if self.facts.batched else 1
         if self.num_rows >= self.max_rows:
             raise self._full()
-        items = cut(feeds, rows, self.max_batch) if self.facts.batched else [Item(dict(feeds))]
+        if self.facts.batched:
+            items = cut(feeds, rows, self.max_batch, row_size(feeds, self.facts, self._cost))
+        else:
+            items = [Item(dict(feeds))]
         self.num_rows += rows
         try:
             results = await run_on(device, self.lane, items, level=level, deadline_at=deadline_at, clock=self._clock)

@@ -35,8 +35,8 @@ class EmbeddingRequest:
 
 
 def parse(body: Mapping[str, Any], dimensions: int, shorter: Collection[int] = ()) -> EmbeddingRequest:
-    """Check all of a request's fields but ``model``. dimensions: the model's; shorter: those that its vectors may be cut
-    to. Raises RequestError (400)."""
+    """Check all of a request's fields but ``model``. dimensions: of the model's vectors; shorter: those to which they may
+    be cut. Raises RequestError (400)."""
     fields = present(body)
     ignored = refuse_unsupported(fields, _KNOWN, {})
     encoding = fields.get("encoding_format")
