@@ -35,8 +35,8 @@ class EmbeddingRequest:
 
 
 def parse(body: Mapping[str, Any], dimensions: int, shorter: Collection[int] = ()) -> EmbeddingRequest:
-    """Check all of a request's fields but ``model``. dimensions: of the model's vectors; shorter: those to which they may
-    be cut. Raises RequestError (400)."""
+    """Check all of a request's fields but ``model``. dimensions: of the model's vectors; shorter: to which they may be
+    cut. Raises RequestError (400)."""
     fields = present(body)
     ignored = refuse_unsupported(fields, _KNOWN, {})
     encoding = fields.get("encoding_format")
@@ -56,8 +56,9 @@ def shorten(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.float32
     if vectors.shape[1] == dimensions:
         return vectors
     cut = vectors[:, :dimensions]
-    lengths = np.linalg.norm(cut, axis=1, keepdims=True)
-    return cut / np.maximum(lengths, np.finfo(np.float32).tiny)
+    lengths = np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    shortened: NDArray[np.float32] = cut / lengths
+    return shortened
 
 
 def render(model: str, vectors: NDArray[np.float32], num_tokens: int, *, as_base64: bool) -> bytes:
