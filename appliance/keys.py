@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import itertools
+import json
 import os
 import secrets
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from appliance.atomic import NewFile, write_atomically
-from proxy.keys import PREFIX, KeyEntry, KeysError, hash_key, parse_keys
+from proxy.keys import NOTHING_MORE, PREFIX, Allowed, KeyEntry, KeysError, hash_key, parse_keys
 
 _HEADER = "# API keys of Headrace: only their hashes. Changed by `headrace keys`; in use after `headrace reload`.\n"
 
@@ -26,11 +27,19 @@ def read_keys(path: Path) -> tuple[KeyEntry, ...]:
     return parse_keys(path.read_bytes())
 
 
-def add_key(path: Path, key_id: str | None, now: datetime) -> tuple[str, str]:
+def add_key(
+    path: Path,
+    key_id: str | None,
+    now: datetime,
+    *,
+    tenant: str = "",
+    team: str = "",
+    allow: Allowed = NOTHING_MORE,
+) -> tuple[str, str]:
     """Adds a new key and returns (its id, the key): the only time that the key is seen. Makes the file if needed.
 
-    key_id: None takes the first of ``key-1``, ``key-2``, ... that is free. Raises KeysError if the id is taken or no
-    id, or the file is damaged; OSError if it cannot be written.
+    key_id: None takes the first of ``key-1``, ``key-2``, ... that is free. Raises KeysError if the id is taken, a name
+    is none, or the file is damaged; OSError if it cannot be written.
     """
     key = PREFIX + secrets.token_urlsafe(32)
     with _locked(path):
@@ -39,7 +48,8 @@ def add_key(path: Path, key_id: str | None, now: datetime) -> tuple[str, str]:
         if key_id in taken:
             raise KeysError(f"there is a key with the id {key_id} already; choose another id")
         free = key_id or next(name for n in itertools.count(1) if (name := f"key-{n}") not in taken)
-        _write(path, (*entries, KeyEntry(free, hash_key(key), _instant(now))))
+        entry = KeyEntry(free, hash_key(key), _instant(now), None, tenant, team, allow)
+        _write(path, (*entries, entry))
     return free, key
 
 
@@ -61,8 +71,8 @@ def revoke_key(path: Path, key_id: str, now: datetime) -> KeyEntry:
 
 def _write(path: Path, entries: tuple[KeyEntry, ...]) -> None:
     content = _spell(entries).encode()
-    if parse_keys(content) != entries:  # an id that is none can spell more than itself
-        raise KeysError("an id is up to 64 letters, digits, dots, dashes, underscores or @")
+    if parse_keys(content) != entries:  # a name that is none can spell more than itself
+        raise KeysError("an id, a tenant and a team are up to 64 letters, digits, dots, dashes, underscores or @")
     write_atomically(NewFile(path, content))
 
 
@@ -72,6 +82,10 @@ def _spell(entries: Sequence[KeyEntry]) -> str:
         lines += [f'  - id: "{entry.id}"\n', f"    hash: {entry.hash}\n", f'    created: "{entry.created}"\n']
         if entry.revoked is not None:
             lines.append(f'    revoked: "{entry.revoked}"\n')
+        lines += [f'    {field}: "{name}"\n' for field in ("tenant", "team") if (name := getattr(entry, field))]
+        allowed = {name: value for name, value in entry.allow._asdict().items() if value or value == ()}
+        if entry.allow != NOTHING_MORE:
+            lines.append(f"    allow: {json.dumps(allowed)}\n")  # JSON is YAML
     return "".join(lines)
 
 

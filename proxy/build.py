@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from proxy.cells import Cells
 from proxy.certificates import CertificateTable, certificate_table
@@ -18,9 +19,11 @@ from proxy.client_address import ClientAddress
 from proxy.config import Breaker as BreakerConfig
 from proxy.config import Listener, Materials
 from proxy.config_routes import ENGINE, ProxyConfig, cross_check, route_of
+from proxy.config_routes import Route as RouteConfig
 from proxy.ids import HexDigits
 from proxy.metrics import RouteMetrics
-from proxy.policy import PolicyEnv, PolicySet, States, build_chain
+from proxy.model_routes import ModelRoutes
+from proxy.policy import PolicyEnv, PolicySet, States, build_chain, by_model
 from proxy.route import Route, Router
 from proxy.shared.table import SharedTable
 from proxy.upstream.breaker import Breaker
@@ -116,6 +119,7 @@ class _Build:
         self._cells = cells
         self._emit = emit
         self._shared = shared
+        self._breakers: dict[str, Breaker] = {}
         self.problems: list[str] = []
 
     def env(self, route: str) -> PolicyEnv:
@@ -148,12 +152,21 @@ class _Build:
         built: list[Route] = []
         for index, table in enumerate(self._config.routes):
             try:
-                chain = build_chain(table.policies, self.env(table.label))
+                chain = build_chain(table.policies, self._env_of(table))
             except (ValueError, KeyError) as error:
                 self.problems.append(f"routes.{index}.policies: {error}")
                 continue
             built.append(route_of(table, index, self._config, chain))
         return built
+
+    def _env_of(self, table: RouteConfig) -> PolicyEnv:
+        """Of a route that goes upstream: what it knows of models, too."""
+        config, to = self._config, table.models
+        if to is None:
+            return replace(self.env(table.label), contexts=config.engine_contexts)
+        models = ModelRoutes(config.model_routes, to.models)
+        build = partial(by_model.build, models, to.default, breakers=self._breakers)
+        return replace(self.env(table.label), contexts=models.contexts(config.engine_contexts), by_model=build)
 
     def listeners(self, addresses: frozenset[str]) -> dict[str, ListenerPlan]:
         listeners = self._config.listeners
@@ -176,7 +189,9 @@ class _Build:
         return ListenerPlan(table, certificates, clients, https_port if table.redirect else None, made_from)
 
     def _breaker(self, upstream: str, table: BreakerConfig) -> Breaker:
-        return build_breaker(upstream, table, self.states, self._shared, self._cells)
+        breaker = build_breaker(upstream, table, self.states, self._shared, self._cells)
+        self._breakers[upstream] = breaker
+        return breaker
 
 
 def _port(address: str) -> int:

@@ -3,6 +3,9 @@
 The laws: ``admit`` in list order; the first Reply stops; ``respond`` and ``settle`` run in reverse over every policy
 that was asked (so a 429 still carries RateLimit fields), the one that refused or raised included; ``settle`` runs
 exactly once for each of them, whatever happened. A hook that a policy leaves as it is costs nothing.
+
+A policy that reads the request body, and those behind it, are asked once the others have let the request pass: nobody's
+body is read who would be refused without it.
 """
 
 from __future__ import annotations
@@ -23,10 +26,16 @@ class Policy:
     ``x.scratch``, what outlives a snapshot to ``States``.
     """
 
+    def reads_body(self) -> bool:
+        """Whether ``gather`` may read ``x.body``; asked once, when the chain is made."""
+        return False
+
     def gather(self, x: Exchange) -> Awaitable[None] | None:
         """What must be awaited before anybody is asked, for facts that ``admit`` will need; None: nothing.
 
-        Called for every policy of the chain in list order, before any ``admit``. Cancelled when the client leaves.
+        Called for every policy of the chain in list order, before any ``admit``; from the first one on that reads the
+        body, after those before it have admitted. Cancelled when the client leaves. Takes nothing that ``settle`` would
+        have to give back.
         """
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
@@ -44,8 +53,15 @@ class Chain:
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         self.policies = tuple(policies)
-        self._admit = tuple((i + 1, p.admit) for i, p in enumerate(policies) if type(p).admit is not Policy.admit)
-        self._gather = tuple(p.gather for p in policies if type(p).gather is not Policy.gather)
+        #: How many are asked before anybody reads the body.
+        self._num_first = next((i for i, p in enumerate(policies) if p.reads_body()), len(policies))
+        self.reads_body = self._num_first < len(policies)
+        admitting = [(i + 1, p.admit) for i, p in enumerate(policies) if type(p).admit is not Policy.admit]
+        self._admit = tuple((asked, hook) for asked, hook in admitting if asked <= self._num_first)
+        self._admit_rest = tuple((asked, hook) for asked, hook in admitting if asked > self._num_first)
+        gathering = [(i, p.gather) for i, p in enumerate(policies) if type(p).gather is not Policy.gather]
+        self._gather = tuple(hook for i, hook in gathering if i < self._num_first)
+        self._gather_rest = tuple(hook for i, hook in gathering if i >= self._num_first)
         self.gathers = bool(self._gather)
         upwards = list(enumerate(policies))[::-1]
         self._respond = tuple((i, p.respond) for i, p in upwards if type(p).respond is not Policy.respond)
@@ -56,17 +72,32 @@ class Chain:
 
     def gather(self, x: Exchange) -> Awaitable[None] | None:
         """What must be awaited before ``admit``, one policy after the other, or None."""
-        for index, hook in enumerate(self._gather):
-            work = hook(x)
-            if work is not None:
-                return _one_by_one(work, self._gather[index + 1 :], x)
-        return None
+        return _in_turn(self._gather, x)
+
+    def gather_rest(self, x: Exchange) -> Awaitable[None] | None:
+        """What must be awaited before ``admit_rest``: the body among it."""
+        return _in_turn(self._gather_rest, x)
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
-        """The first policy's Reply, or None if all let the request pass. An exception counts its policy as asked."""
+        """The first policy's Reply, or None if all let the request pass: all those before the first that reads the
+        body. An exception counts its policy as asked."""
         asked = 0
         try:
             for index, hook in self._admit:
+                asked = index
+                reply = hook(x, now)
+                if reply is not None:
+                    return reply
+            asked = self._num_first
+        finally:
+            x.asked = asked
+        return None
+
+    def admit_rest(self, x: Exchange, now: float) -> Reply | None:
+        """The same for the policies that ``admit`` left."""
+        asked = self._num_first
+        try:
+            for index, hook in self._admit_rest:
                 asked = index
                 reply = hook(x, now)
                 if reply is not None:
@@ -111,6 +142,14 @@ class Chain:
                 fault = fault or error
         if fault is not None:
             raise fault
+
+
+def _in_turn(hooks: Sequence[Callable[[Exchange], Awaitable[None] | None]], x: Exchange) -> Awaitable[None] | None:
+    for index, hook in enumerate(hooks):
+        work = hook(x)
+        if work is not None:
+            return _one_by_one(work, hooks[index + 1 :], x)
+    return None
 
 
 async def _one_by_one(

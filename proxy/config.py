@@ -248,6 +248,7 @@ class Upstream(Table):
     servers: Annotated[tuple[UpstreamServer, ...], Field(min_length=1)]
     kind: Literal["http", "openai"] = "http"
     key: SecretRef | None = None  # sent as Authorization: Bearer
+    spare_keys: Annotated[tuple[SecretRef, ...], Field(max_length=15)] = ()  # used while those before are refused
     balance: Balance = "least_requests"
     connections: Annotated[int, Field(ge=1, le=10000)] = 100  # idle kept per server
     max_connections: Annotated[int, Field(ge=1, le=1_000_000)] = 10000  # open to each server, by each worker

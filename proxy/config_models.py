@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from proxy.config import Table
 from proxy.units import Duration
@@ -46,3 +46,13 @@ class ToModels(Table):
 
     models: Annotated[tuple[ModelName, ...], Field(min_length=1)]  # keys of model_routes
     default: ModelName | None = None  # for requests that name none
+
+
+def _arm(value: Any) -> str:
+    return "text" if isinstance(value, str) else "table"
+
+
+#: "engine", a key of upstreams, or models.
+RouteTarget = Annotated[
+    Annotated[Annotated[str, Field(min_length=1)], Tag("text")] | Annotated[ToModels, Tag("table")], Discriminator(_arm)
+]

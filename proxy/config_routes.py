@@ -18,6 +18,7 @@ from proxy.chain import Chain
 from proxy.conditions import Conditions, conditions_of
 from proxy.config import Defaults, Limit, Listener, Retry, Table, Timeouts, Upstream
 from proxy.config_match import Match, Redirect, Respond, Rewrite
+from proxy.config_models import ModelRoute, RouteTarget, ToModels
 from proxy.patterns import parse_pattern
 from proxy.policy import PolicySet
 from proxy.rewrite import Rewriter
@@ -43,7 +44,7 @@ class Route(Table):
 
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = None  # for logs; None: host and path
     match: Match = Match.model_validate({})
-    to: Annotated[str, Field(min_length=1)] | None = None  # "engine" or a key of upstreams
+    to: RouteTarget | None = None  # "engine", a key of upstreams, or {models: [...]}
     redirect: Redirect | None = None
     respond: Respond | None = None
     rewrite: Rewrite | None = None  # of what is sent to the upstream
@@ -67,6 +68,16 @@ class Route(Table):
         return self
 
     @property
+    def models(self) -> ToModels | None:
+        """What decides by the model that a request names; None if the route has one upstream, or none."""
+        return self.to if isinstance(self.to, ToModels) else None
+
+    @property
+    def upstream(self) -> str | None:
+        """The one upstream of the route; None if it has none, or several by model."""
+        return self.to if isinstance(self.to, str) else None
+
+    @property
     def label(self) -> str:
         """The route's name: as given, or its methods, host, path, and what else it looks at."""
         match = self.match
@@ -81,18 +92,37 @@ class ProxyConfig(Table):
     listeners: Annotated[tuple[Listener, ...], Field(min_length=1)]
     upstreams: dict[str, Upstream] = Field(default_factory=dict)
     limits: dict[str, Limit] = Field(default_factory=dict)
+    model_routes: dict[str, ModelRoute] = Field(default_factory=dict)
     routes: tuple[Route, ...] = ()
     defaults: Defaults = Defaults()
     engine_socket: str | None = None  # unix socket of the local engine; None: there is none
+    engine_contexts: dict[str, int] = Field(default_factory=dict)  # tokens of its chat models, by name
+
+    def targets_of(self, route: Route) -> tuple[str, ...]:
+        """The upstreams that may serve a route. Names that refer to nothing are left out."""
+        if route.models is None:
+            return (route.upstream,) if route.upstream is not None else ()
+        tables = [self.model_routes[name] for name in self.models_of(route)]
+        return tuple(dict.fromkeys(target.to for table in tables for target in table.upstreams))
+
+    def models_of(self, route: Route) -> tuple[str, ...]:
+        """The model routes that a route may come to: its own, their fallbacks and lighter ones."""
+        served = route.models.models if route.models is not None else ()
+        tables = [self.model_routes[name] for name in served if name in self.model_routes]
+        others = [other for table in tables for other in (*table.fallback, table.degrade_to) if other is not None]
+        return tuple(name for name in dict.fromkeys((*served, *others)) if name in self.model_routes)
 
 
 def api_of(route: Route, upstreams: Mapping[str, Upstream]) -> Api:
-    """The route's error shape: as configured, else the engine's own, else openai for upstreams of that kind."""
+    """The route's error shape: as configured, else the engine's own, else openai for models and upstreams of that
+    kind."""
     if route.api is not None:
         return route.api
-    if route.to == ENGINE:
+    if route.models is not None:
+        return "openai"
+    if route.upstream == ENGINE:
         return "engine"
-    upstream = upstreams.get(route.to or "")
+    upstream = upstreams.get(route.upstream or "")
     return "openai" if upstream is not None and upstream.kind == "openai" else "none"
 
 
@@ -107,7 +137,7 @@ def route_of(table: Route, index: int, config: ProxyConfig, chain: Chain) -> Bui
         index,
         match.host,
         match.path,
-        table.to or "",
+        next(iter(config.targets_of(table)), ""),
         api_of(table, config.upstreams),
         chain,
         table,
@@ -129,6 +159,7 @@ def cross_check(config: ProxyConfig, *, engine: bool | None = None) -> list[Prob
         *_check_listeners(config.listeners),
         *_check_upstreams(config.upstreams),
         *_check_targets(config, has_engine),
+        *_check_models(config, has_engine),
         *_check_limits(config),
         *_check_matches(config.routes),
         *_check_actions(config.routes),
@@ -170,13 +201,52 @@ def _check_upstreams(upstreams: Mapping[str, Upstream]) -> Iterator[Problem]:
 
 def _check_targets(config: ProxyConfig, has_engine: bool) -> Iterator[Problem]:
     for i, route in enumerate(config.routes):
-        if route.to is None:
+        if route.upstream is not None:
+            yield from _check_target(("routes", i, "to"), route.upstream, config, has_engine)
+        if route.models is None:
             continue
-        if route.to == ENGINE:
-            if not has_engine:
-                yield ("routes", i, "to"), "there is no engine: no models are configured"
-        elif route.to not in config.upstreams:
-            yield ("routes", i, "to"), unknown("upstream", route.to, {*config.upstreams, ENGINE})
+        for j, name in enumerate(route.models.models):
+            if name not in config.model_routes:
+                yield ("routes", i, "to", "models", j), unknown("model route", name, config.model_routes)
+        if route.models.default is not None and route.models.default not in route.models.models:
+            yield (
+                ("routes", i, "to", "default"),
+                unknown("model of this route", route.models.default, route.models.models),
+            )
+        if route.websocket is not None:
+            yield ("routes", i, "websocket"), "models are named in a body, which a request for WebSocket has not"
+
+
+def _check_target(loc: Loc, name: str, config: ProxyConfig, has_engine: bool) -> Iterator[Problem]:
+    if name == ENGINE:
+        if not has_engine:
+            yield loc, "there is no engine: no models are configured"
+    elif name not in config.upstreams:
+        yield loc, unknown("upstream", name, {*config.upstreams, ENGINE})
+
+
+def _check_models(config: ProxyConfig, has_engine: bool) -> Iterator[Problem]:
+    owners: dict[str, str] = {name: name for name in config.model_routes}
+    for name, table in config.model_routes.items():
+        loc: Loc = ("model_routes", name)
+        for i, target in enumerate(table.upstreams):
+            yield from _check_target((*loc, "upstreams", i, "to"), target.to, config, has_engine)
+        for i, alias in enumerate(table.aliases):
+            owner = owners.setdefault(alias, name)
+            if owner != name or alias == name:
+                yield (*loc, "aliases", i), f"{alias!r} already means the model route {owner}"
+        for i, other in enumerate(table.fallback):
+            if other == name or other not in config.model_routes:
+                yield (*loc, "fallback", i), _not_another(other, name, config)
+        lighter = table.degrade_to
+        if lighter is not None and (lighter == name or lighter not in config.model_routes):
+            yield (*loc, "degrade_to"), _not_another(lighter, name, config)
+
+
+def _not_another(other: str, name: str, config: ProxyConfig) -> str:
+    return (
+        f"{other!r} is this model route itself" if other == name else unknown("model route", other, config.model_routes)
+    )
 
 
 def _check_limits(config: ProxyConfig) -> Iterator[Problem]:
@@ -188,8 +258,12 @@ def _check_limits(config: ProxyConfig) -> Iterator[Problem]:
             limit = config.limits.get(name)
             if limit is None:
                 yield place, unknown("limit", name, config.limits)
-            elif limit.key == "api_key" and not authenticated:
-                yield place, f"the limit {name!r} counts per api_key, but this route has neither auth nor basic_auth"
+                continue
+            kinds = {"tenant", "team"} if getattr(policies, "auth", None) is None else set()
+            kinds |= {"api_key"} if not authenticated else set()
+            for kind in sorted(kinds.intersection(limit.kinds)):
+                needs = "neither auth nor basic_auth" if kind == "api_key" else "no auth"
+                yield place, f"the limit {name!r} counts per {kind}, but this route has {needs}"
         in_flight = getattr(policies, "in_flight", None)
         if in_flight is not None and in_flight.key == "api_key" and not authenticated:
             message = "counts per api_key, but this route has neither auth nor basic_auth"

@@ -13,6 +13,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from proxy.answer_filter import AnswerFilter
+    from proxy.held_body import HeldBody
+    from proxy.keys import KeyEntry
+    from proxy.model_routes import Target
     from proxy.route import Route
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
@@ -80,11 +84,13 @@ class Exchange:
     with so many fields."""
 
     __slots__ = (
-        "add", "admitted_at", "asked", "attempts", "authority", "body_limit_bytes", "bytes_in", "bytes_out",
-        "client", "connected_at", "content_length", "drop", "fields", "first_byte_at", "has_body", "headers", "host",
-        "key_id", "method", "path", "peer", "query", "request_id", "route", "routed_at", "scheme", "scratch",
-        "send_path", "server", "settled", "sni", "started_at", "target", "traceparent", "trusted", "upstream",
-        "version", "wall_at",
+        "add", "admitted_at", "asked", "attempts", "authority", "body", "body_limit_bytes", "bytes_in", "bytes_out",
+        "client", "connected_at", "content_length", "drop", "fields", "filters", "first_byte_at",
+        "first_token_at", "has_body", "headers",
+        "host", "key", "key_id", "method", "path", "peer", "query", "request_id", "route", "routed_at", "scheme",
+        "scratch", "send_path", "served_by", "server", "settled", "sni", "started_at", "target",
+        "targets", "traceparent", "trusted",
+        "upstream", "version", "wall_at",
     )  # fmt: skip
 
     def __init__(
@@ -119,7 +125,8 @@ class Exchange:
         self.headers = headers
         self.fields = fields  # case-insensitive view of the same headers
         self.peer = peer  # address of the socket's other end ("" on a unix socket)
-        self.content_length = content_length  # of the request body; None: chunked or no body
+        # Of the request body; None: chunked or no body. Once a policy has read it: of what is sent upstream.
+        self.content_length = content_length
         self.has_body = has_body
         self.started_at = started_at
         self.wall_at = wall_at
@@ -128,7 +135,8 @@ class Exchange:
         self.trusted = False  # the peer is a trusted proxy
         self.request_id = ""
         self.traceparent = ""
-        self.key_id: str | None = None  # the API key's id, never the key
+        self.key_id: str | None = None  # the API key's id, never the key; or the name of a user
+        self.key: KeyEntry | None = None  # what the keys file says of that key
         self.route: Route | None = None
         self.upstream = ""  # name of the upstream that answered, and the server
         self.server = ""
@@ -138,6 +146,7 @@ class Exchange:
         self.admitted_at = 0.0
         self.connected_at = 0.0
         self.first_byte_at = 0.0
+        self.first_token_at = 0.0  # of a streamed answer on a route by models
         self.bytes_in = 0  # request body taken from the client
         self.bytes_out = 0  # response body given to the client
         self.body_limit_bytes: int | None = None  # the pump stops a body of unknown length here and answers 413
@@ -147,6 +156,12 @@ class Exchange:
         # Header changes for the upstream request: names (lower case) dropped, fields added after the hop-by-hop rules.
         self.drop: set[bytes] = set()
         self.add: list[tuple[bytes, bytes]] = []
+        # The body, on a route with policies that read it; and what its answer goes through (``answer_filter``).
+        self.body: HeldBody | None = None
+        self.filters: list[AnswerFilter] | None = None
+        # On a route by models: the upstreams that may be asked, in this order, and the one that was asked last.
+        self.targets: tuple[Target, ...] | None = None
+        self.served_by: Target | None = None
         # The name that the client asked for in its TLS handshake; None: none, or no TLS.
         self.sni: str | None = None
         # A policy's own facts between admit and settle, by the policy's name.

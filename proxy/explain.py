@@ -80,6 +80,9 @@ def explain(config: ProxyConfig, asked: Asked) -> dict[str, Any]:
     if best.rewrite is not None:
         best.rewrite(x)
     sent = {"request_line": f"{x.method} {request_target(x)} HTTP/1.1", "host": x.authority}
+    models = config.models_of(best.config)
+    if models:
+        told |= {"models": {name: config.model_routes[name].model_dump(mode="json") for name in models}}
     return told | {"outcome": "forward", "sent": sent, "upstream": _upstream(best, config)}
 
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Final
+
+import orjson
 
 from proxy.body import BodyBroken, RequestBody
 from proxy.config import Timeouts
@@ -24,6 +26,9 @@ from proxy.edge_server import Work
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Reply
 from proxy.headers import join_head, upstream_request_headers
+from proxy.llm.hold import DECLINES, Hold
+from proxy.llm.splice import with_member
+from proxy.model_routes import Target
 from proxy.relay import End, Relay
 from proxy.rewrite import request_target
 from proxy.route import Route
@@ -31,7 +36,8 @@ from proxy.sink import Sink
 from proxy.upload import TooLarge, Upload
 from proxy.upstream import retry
 from proxy.upstream.connections import ConnectFailed, Server, ServerFull
-from proxy.upstream.permit import Refused
+from proxy.upstream.key_ring import REFUSES_KEY
+from proxy.upstream.permit import Permit, Refused
 from proxy.upstream.retry import Failure
 from proxy.upstream.transport import UpstreamConnection
 from proxy.upstream.upstream import ENGINE_RETRY_AFTER_S, Upstream
@@ -42,7 +48,11 @@ _draw: Final = random.random
 _COMPLETE: Final = Ending.COMPLETE
 _FAILED: Final = Ending.UPSTREAM_FAILED
 _ABORTED: Final = Ending.UPSTREAM_ABORTED
+_REFUSED: Final = Ending.REFUSED
 _STALE: Final = Failure.STALE
+_DECLINED: Final = Failure.DECLINED
+_NOTHING: Final[frozenset[int]] = frozenset()
+_DECLINED_RETRY_S: Final = 5.0  # when to come back if the upstream did not say
 _CLIENT_GONE: Final = End(Ending.CLIENT_GONE, 499)
 
 
@@ -50,9 +60,9 @@ class Forward:
     """One request's way to its upstream. ``relays``: those under way in this worker, for its sweep. ``done``: told the
     end, once; the answer has been sent, or is in ``reply``."""
 
-    __slots__ = ("_chosen", "_client", "_done", "_expects_continue", "_may_switch", "_num_free", "_permit", "_relays",
-                 "_route", "_server", "_sink", "_timeouts", "_tried", "_upload", "_upstream", "_wants_fresh",
-                 "_x")  # fmt: skip
+    __slots__ = ("_chosen", "_client", "_done", "_expects_continue", "_key", "_keys_tried", "_may_switch", "_num_free",
+                 "_permit", "_relays", "_route", "_server", "_sink", "_targets", "_timeouts", "_tried", "_upload",
+                 "_upstream", "_upstreams", "_wants_fresh", "_why_not", "_x")  # fmt: skip
 
     def __init__(
         self,
@@ -67,9 +77,15 @@ class Forward:
         *,
         expects_continue: bool,
         may_switch: bool,
+        upstreams: Mapping[str, Upstream],
     ) -> None:
         self._x = x
         self._route = route
+        self._upstreams = upstreams
+        self._targets: list[Target] = []  # that may still be asked, on a route by models
+        self._why_not: End | None = None  # the last one that was passed over did not take the request
+        self._key = 0  # of the upstream's keys: the one that was used last
+        self._keys_tried: frozenset[int] = _NOTHING  # those that were refused
         self._upstream = upstream
         self._client = client
         self._sink = sink
@@ -86,17 +102,16 @@ class Forward:
 
     def start(self, now: float) -> Work | None:
         """Forward. What is returned must be awaited for that; it is cancelled when the client leaves."""
-        upstream = self._upstream
-        self._x.upstream = upstream.name
-        if upstream.engine.down is not None:
-            self._done(self._engine_down(upstream.engine.down))
-            return None
-        permit = upstream.breaker.admit(now)
-        if isinstance(permit, Refused):
-            self._done(self._breaker_open(permit))
+        targets = self._x.targets
+        if targets is None:
+            permit = self._ask(self._upstream, now)
+        else:
+            self._targets += targets
+            permit = self._next_target(now)
+        if permit is None:
+            self._done(self._why_not or _CLIENT_GONE)
             return None
         self._permit = permit
-        upstream.budget.request(now)
         if self._upload is None or self._upload.complete:
             server = self._choose(now)
             connection = server.take()
@@ -107,6 +122,40 @@ class Forward:
                 self._send(connection, now, self._first_ended)
                 return None
         return self._attempts(0.0)
+
+    def _ask(self, upstream: Upstream, now: float) -> Permit | None:
+        """A permit for the request; None, and why not, if the upstream takes none now."""
+        self._x.upstream = upstream.name
+        if upstream.engine.down is not None:
+            self._why_not = self._engine_down(upstream.engine.down)
+            return None
+        permit = upstream.breaker.admit(now)
+        if isinstance(permit, Refused):
+            self._why_not = self._breaker_open(upstream, permit)
+            return None
+        upstream.budget.request(now)
+        return permit
+
+    def _next_target(self, now: float) -> Permit | None:
+        """A permit of the next upstream that takes the request, for which this is ready then."""
+        x = self._x
+        while self._targets:
+            target = self._targets.pop(0)
+            upstream = self._upstreams[target.upstream]
+            x.served_by = target
+            permit = self._ask(upstream, now)
+            if permit is None:
+                continue
+            self._upstream = upstream
+            self._timeouts = self._route.config.timeouts or upstream.timeouts
+            self._tried, self._keys_tried, self._chosen = (), _NOTHING, None
+            self._wants_fresh = False
+            self._num_free = x.attempts
+            body = x.body
+            if body is not None and body.data is not None and body.llm is not None:
+                body.replace(with_member(body.data, "model", orjson.dumps(target.model)))
+            return permit
+        return None
 
     def _first_ended(self, relay: Relay) -> None:
         """The attempt for which nothing was awaited is over."""
@@ -164,7 +213,7 @@ class Forward:
             # No fault of the server, and to ask the others is the pool's business, which avoids full ones.
             message = f"The upstream {self._upstream.name} is full: {error}."
             reply = refuse(self._x, Kind.CAPACITY, message, retry_after_s=error.retry_after_s, violated=(error.limit,))
-            end = End(Ending.REFUSED, reply.status, str(error), reply)
+            end = End(_REFUSED, reply.status, str(error), reply)
         except ConnectFailed as error:
             end = End(_FAILED, 502, str(error), None, Failure.CONNECT)
         finally:
@@ -189,18 +238,18 @@ class Forward:
         state.finished(_server_worked(end), now)
         if end.retry_after_s:
             state.cool(end.retry_after_s, now)
+        keys = self._upstream.keys
+        if keys is not None and end.status in REFUSES_KEY and (end.failure is _DECLINED or end.ending is _COMPLETE):
+            keys.refused(self._key, end.status, end.retry_after_s, now)
         if end.failure is _STALE:
             # This says nothing about the server; but its other idle connections are as old.
             self._wants_fresh = True
-        elif end.failure is not None:
+        elif end.failure is not None and end.failure is not _DECLINED:
             self._tried += (state.name,)
 
     def _end(self, end: End, now: float) -> None:
         """Settle and tell, once, when there will be no other attempt."""
-        refused = end.ending is _COMPLETE and (end.status == 429 or end.status == 503)
-        # A 503 of the engine is about one of its models; of its own health the supervisor tells.
-        ok = None if refused and self._upstream.is_local else _counts_as(end)
-        self._permit.settle(ok, now, refused, end.retry_after_s)
+        _settle(self._upstream, self._permit, end, now)
         if end.ending is _FAILED:
             end.reply = self._word_failure(end)
             end.status = end.reply.status
@@ -211,13 +260,21 @@ class Forward:
         x, client, upload = self._x, self._client, self._upload
         x.connected_at = now
         uploading = upload is not None and not upload.complete
+        upstream = self._upstream
+        keys = upstream.keys
+        authorization = upstream.authorization
+        if keys is not None:
+            self._key = keys.choose(now, self._keys_tried)
+            authorization = keys.values[self._key]
+        hold = None if keys is None and x.targets is None else self._hold(now)
         relay = Relay(
-            x, self._route, client, self._sink, connection, self._timeouts, self._permit, done, uploading=uploading
-        )
+            x, self._route, client, self._sink, connection, self._timeouts, self._permit, done, uploading=uploading,
+            hold=hold,
+        )  # fmt: skip
         client.watcher = relay
         self._relays.add(relay)
         try:
-            data = request_head(x, self._upstream, may_switch=self._may_switch)
+            data = request_head(x, upstream, authorization, may_switch=self._may_switch)
             if upload is not None and not uploading:
                 data += upload.whole()
             connection.request(
@@ -234,6 +291,20 @@ class Forward:
         except Exception as error:
             relay.broke(error)
         return relay
+
+    def _hold(self, now: float) -> Hold | None:
+        """What the answer is held back for: another upstream may answer instead, or another key be used."""
+        keys, x = self._upstream.keys, self._x
+        other_key = keys is not None and self._replayable() and keys.has_other(now, self._keys_tried | {self._key})
+        if x.targets is None:
+            return Hold(REFUSES_KEY, reads=False) if other_key else None
+        streams = x.body is not None and x.body.llm is not None and x.body.llm.stream
+        if self._targets:
+            return Hold(DECLINES, reads=streams)
+        return Hold(REFUSES_KEY if other_key else _NOTHING, reads=streams, keeps=False)
+
+    def _replayable(self) -> bool:
+        return self._upload is None or self._upload.replayable
 
     async def _upload_and_wait(self, relay: Relay, finished: asyncio.Future[None]) -> None:
         """Send the body while waiting for the answer, which may come first: then the rest is not sent."""
@@ -258,10 +329,34 @@ class Forward:
             relay.connection.abort()
 
     def _may_repeat(self) -> bool:
-        return self._upstream.is_local or self._x.method in retry.IDEMPOTENT
+        upstream = self._upstream
+        return upstream.is_local or upstream.keys is not None or self._x.method in retry.IDEMPOTENT
 
     def _decide(self, end: End, now: float) -> float | None:
         """Seconds until another attempt, or None: this was the last."""
+        keys = self._upstream.keys
+        if keys is not None and end.failure is _DECLINED and end.status in REFUSES_KEY:
+            self._keys_tried |= {self._key}
+            if self._replayable() and keys.has_other(now, self._keys_tried):
+                return 0.0
+        delay_s = self._repeat(end, now)
+        return self._fall_back(end, now) if delay_s is None and self._targets else delay_s
+
+    def _fall_back(self, end: End, now: float) -> float | None:
+        """Go on to the next upstream, if nothing was sent to the client."""
+        if end.ending is not _FAILED and end.ending is not _REFUSED:
+            return None
+        upstream, permit, target = self._upstream, self._permit, self._x.served_by
+        found = self._next_target(now)
+        if found is None:
+            self._x.served_by, self._x.upstream = target, upstream.name
+            return None
+        _settle(upstream, permit, end, now)
+        self._permit = found
+        return 0.0
+
+    def _repeat(self, end: End, now: float) -> float | None:
+        """Seconds until the same upstream is asked again, or None: it is not."""
         if end.ending is not _FAILED or end.failure is None:
             return None
         if self._permit.probe and end.failure is not _STALE:
@@ -273,7 +368,7 @@ class Forward:
             attempt=attempt,
             method=self._x.method,
             sent=end.failure is not Failure.CONNECT,
-            replayable=self._upload is None or self._upload.replayable,
+            replayable=self._replayable(),
             failure=end.failure,
             draw=_draw(),
             now=now,
@@ -294,13 +389,18 @@ class Forward:
         message = f"The inference engine is not serving; try again in {ENGINE_RETRY_AFTER_S:g} s."
         return refuse(self._x, Kind.ENGINE_DOWN, message, retry_after_s=ENGINE_RETRY_AFTER_S)
 
-    def _breaker_open(self, refused: Refused) -> End:
-        message = f"The upstream {self._upstream.name} has failed too often and is spared for a while. Try again later."
+    def _breaker_open(self, upstream: Upstream, refused: Refused) -> End:
+        message = f"The upstream {upstream.name} has failed too often and is spared for a while. Try again later."
         reply = refuse(self._x, Kind.BREAKER_OPEN, message, retry_after_s=refused.retry_after_s)
-        return End(Ending.REFUSED, reply.status, "breaker open", reply)
+        return End(_REFUSED, reply.status, "breaker open", reply)
 
     def _word_failure(self, end: End) -> Reply:
         name, reason = self._upstream.name, end.reason
+        if end.failure is _DECLINED:
+            message = (
+                f"The upstream {name} did not take the request ({reason}), and no other one could. Try again later."
+            )
+            return refuse(self._x, Kind.CAPACITY, message, retry_after_s=end.retry_after_s or _DECLINED_RETRY_S)
         if end.failure is Failure.TIMEOUT:
             return refuse(self._x, Kind.UPSTREAM_TIMEOUT, f"The upstream {name} was too slow: {reason}.")
         if self._upstream.is_local and end.failure is not Failure.PROTOCOL:
@@ -312,16 +412,19 @@ class Forward:
         return refuse(self._x, Kind.UPSTREAM_ABORTED, f"The upstream {name} failed: {reason}.")
 
 
-def request_head(x: Exchange, upstream: Upstream, *, may_switch: bool = False) -> bytes:
-    """The head of the request as the upstream receives it; framing is made here. may_switch: it asks for WebSocket."""
-    if upstream.authorization is not None:
+def request_head(
+    x: Exchange, upstream: Upstream, authorization: bytes | None = None, *, may_switch: bool = False
+) -> bytes:
+    """The head of the request as the upstream receives it; framing is made here. authorization: ours, instead of the
+    client's. may_switch: it asks for WebSocket."""
+    if authorization is not None:
         x.drop.add(b"authorization")
     if upstream.is_local:
         x.drop.add(b"headrace-key")
     parts = [f"{x.method} {request_target(x)} HTTP/1.1\r\n".encode("latin-1")]
     join_head(parts, upstream_request_headers(x))
-    if upstream.authorization is not None:
-        parts.append(b"Authorization: %b\r\n" % upstream.authorization)
+    if authorization is not None:
+        parts.append(b"Authorization: %b\r\n" % authorization)
     if upstream.is_local and x.key_id is not None:
         # The engine shares itself out between keys, so only the edge may say whose a request is.
         parts.append(f"Headrace-Key: {x.key_id}\r\n".encode("latin-1"))
@@ -333,6 +436,15 @@ def request_head(x: Exchange, upstream: Upstream, *, may_switch: bool = False) -
     return b"".join(parts)
 
 
+def _settle(upstream: Upstream, permit: Permit, end: End, now: float) -> None:
+    """Tell the breaker how the upstream did."""
+    answered = end.ending is _COMPLETE or end.failure is _DECLINED
+    refused = answered and (end.status == 429 or end.status == 503)
+    # A 503 of the engine is about one of its models; of its own health the supervisor tells.
+    ok = None if refused and upstream.is_local else _counts_as(end)
+    permit.settle(ok, now, refused, end.retry_after_s)
+
+
 def _counts_as(end: End) -> bool | None:
     """What the breaker is told: a client that left, or whose body broke off, says nothing about the upstream; nor does
     the end of a tunnel, whose beginning was counted."""
@@ -340,6 +452,8 @@ def _counts_as(end: End) -> bool | None:
         return None
     if end.ending is _COMPLETE:
         return end.status < 500 if end.status != 429 else None
+    if end.failure is _DECLINED and 400 <= end.status < 500:
+        return None  # our key, our share or the model's name: no fault of the upstream
     if end.ending in (_FAILED, _ABORTED):
         return False
     return None
@@ -350,5 +464,5 @@ def _server_worked(end: End) -> bool | None:
     if end.ending is _COMPLETE:
         return True
     if end.ending in (_FAILED, _ABORTED):
-        return None if end.failure is _STALE else False
+        return None if end.failure is _STALE else end.failure is _DECLINED
     return None

@@ -24,6 +24,7 @@ from proxy.edge_server import Work
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
 from proxy.forward import Forward
+from proxy.held_body import HeldBody, HeldBytes
 from proxy.metrics import RouteMetrics
 from proxy.relay import End, Relay
 from proxy.route import ESCAPED_SLASH, Route
@@ -33,6 +34,7 @@ from proxy.tls import is_misdirected
 log = logging.getLogger("headrace.proxy")
 
 _NO_FIELDS: CIMultiDict[str] = CIMultiDict()
+_HELD_TOGETHER = HeldBytes()  # by all listeners of this process
 
 
 class InUse:
@@ -125,6 +127,8 @@ class Front:
         if route.rewrite is not None:
             route.rewrite(x)
         upstream = snapshot.upstreams[route.upstream]
+        if route.chain.reads_body and x.has_body:
+            x.body = HeldBody(x, body, _HELD_TOGETHER, sink.proceed if facts.expects_continue else None)
         forward = Forward(
             x,
             route,
@@ -134,6 +138,7 @@ class Front:
             body,
             self._relays,
             answer.ended,
+            upstreams=snapshot.upstreams,
             expects_continue=facts.expects_continue,
             may_switch=facts.upgrade
             and route.config.websocket is not None
@@ -202,6 +207,8 @@ class _Answer:
 
     def forward(self, forward: Forward) -> Work | None:
         """Ask the policies, and forward if they let the request pass."""
+        if self._chain.reads_body:
+            return self._when_gathered(lambda: self._read_body(forward))
         if self._chain.gathers:
             return self._when_gathered(lambda: self._forward(forward))
         return self._forward(forward)
@@ -244,11 +251,47 @@ class _Answer:
             self.ended(End(Ending.REFUSED, reply.status, reply=reply))
         return None
 
+    def _read_body(self, forward: Forward) -> Work | None:
+        """Ask the policies before those that read the body, let these read it, and go on."""
+        try:
+            reply = self._admit()
+            facts = self._chain.gather_rest(self._x) if reply is None else None
+        except Exception:
+            self._fail()
+            return None
+        if reply is not None:
+            self.ended(End(Ending.REFUSED, reply.status, reply=reply))
+            return None
+        if facts is None:
+            return self._forward_read(forward)
+        return self._gather(facts, lambda: self._forward_read(forward))
+
+    def _forward_read(self, forward: Forward) -> Work | None:
+        """As ``_forward``, for the policies that are left."""
+        x = self._x
+        body = x.body
+        try:
+            if body is not None and body.refusal is not None:
+                end = End(body.ending, body.refusal.status, "request body", reply=body.refusal)
+            else:
+                reply = self._chain.admit_rest(x, monotonic())
+                x.admitted_at = monotonic()
+                if reply is None:
+                    return forward.start(x.admitted_at)
+                end = End(Ending.REFUSED, reply.status, reply=reply)
+        except Exception:
+            self._fail()
+        else:
+            self.ended(end)
+        return None
+
     def give(self, make: Callable[[Exchange], Reply], ending: Ending = Ending.REFUSED) -> None:
         """Ask the policies, and answer with what ``make`` returns if they let the request pass. A request that was
         malformed is answered as such whatever they say."""
         try:
             reply = self._admit()
+            if reply is None and self._chain.reads_body:
+                reply = self._chain.admit_rest(self._x, self._x.admitted_at)
             if reply is None or ending is Ending.CLIENT_ERROR:
                 reply = make(self._x)
         except Exception:
@@ -286,6 +329,8 @@ class _Answer:
         except Exception:
             log.exception("a policy failed to settle")
         self._metrics.count(x, outcome, now)
+        if x.body is not None:
+            x.body.release()
         self._client.answered(sink.persistent and sink.ended, now)
 
     def _send(self, reply: Reply) -> None:

@@ -8,6 +8,13 @@ hash would add nothing but a way to exhaust the proxy. The file::
         hash: sha256:9f86d081...   # 64 hexadecimal digits
         created: 2026-01-31T12:00:00Z
         revoked: 2026-03-01T00:00:00Z   # optional: refused from the next reload on
+        tenant: acme               # optional: whose key it is, for limits and budgets; team: within the tenant
+        team: search
+        allow:                     # optional: what most keys may not
+          priority: true           # say X-Priority
+          context: true            # send prompts beyond the context guard
+          upstreams: [cloud]       # choose one by X-Prompt-Route
+          models: [small, "qwen*"] # only these, by name or beginning; absent: all
 """
 
 from __future__ import annotations
@@ -23,6 +30,9 @@ MAX_FILE_BYTES = 8 << 20
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,127}\*?|\*")
+_OPTIONAL = ("revoked", "tenant", "team", "allow")
+_FIELDS = {"id", "hash", "created", *_OPTIONAL}
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -40,13 +50,36 @@ class _Loader(_SafeLoader):  # type: ignore[misc]
         return mapping
 
 
+class Allowed(NamedTuple):
+    """What a key may. models: None is all of them; a name that ends with * stands for all that begin so."""
+
+    priority: bool = False
+    context: bool = False
+    upstreams: tuple[str, ...] = ()
+    models: tuple[str, ...] | None = None
+
+    def model(self, name: str) -> bool:
+        """Whether the key may use this model."""
+        return self.models is None or any(
+            name == each or (each.endswith("*") and name.startswith(each[:-1])) for each in self.models
+        )
+
+
+#: What a key may of which the file says nothing.
+NOTHING_MORE = Allowed()
+
+
 class KeyEntry(NamedTuple):
-    """One key of the file. hash: ``sha256:<hex>``; created, revoked: as written, revoked None while it is valid."""
+    """One key of the file. hash: ``sha256:<hex>``; created, revoked: as written, revoked None while it is valid.
+    tenant, team: "" for none; a team is one of its tenant's."""
 
     id: str
     hash: str
     created: str
     revoked: str | None = None
+    tenant: str = ""
+    team: str = ""
+    allow: Allowed = NOTHING_MORE
 
 
 class KeysError(ValueError):
@@ -82,15 +115,47 @@ def parse_keys(data: bytes) -> tuple[KeyEntry, ...]:
 
 def _entry(i: int, row: Any) -> KeyEntry:
     where = f"keys[{i}]"
-    if not isinstance(row, dict) or not {"id", "hash"} <= set(row) <= {"id", "hash", "created", "revoked"}:
-        raise KeysError(f"{where}: expected a table with id, hash, created and optionally revoked")
+    if not isinstance(row, dict) or not {"id", "hash"} <= set(row) <= _FIELDS:
+        raise KeysError(f"{where}: expected a table with id, hash, created and optionally {', '.join(_OPTIONAL)}")
     name, digest = row["id"], row["hash"]
     if not isinstance(name, str) or not _ID.fullmatch(name):
         raise KeysError(f"{where}.id: expected up to 64 letters, digits, dots, dashes, underscores or @")
     if not isinstance(digest, str) or not _HASH.fullmatch(digest):
         raise KeysError(f"{where}.hash: expected sha256: and 64 hexadecimal digits, as `headrace keys add` writes it")
     revoked = row.get("revoked")
-    return KeyEntry(name, digest, _instant(row.get("created")) or "", _instant(revoked))
+    tenant, team = _name(row, "tenant", where), _name(row, "team", where)
+    if team and not tenant:
+        raise KeysError(f"{where}.team: a team is one of a tenant's; say the tenant, too")
+    allow = _allowed(row.get("allow") or {}, f"{where}.allow")
+    return KeyEntry(name, digest, _instant(row.get("created")) or "", _instant(revoked), tenant, team, allow)
+
+
+def _name(row: dict[str, Any], field: str, where: str) -> str:
+    value = row.get(field)
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise KeysError(f"{where}.{field}: expected up to 64 letters, digits, dots, dashes, underscores or @")
+    return value
+
+
+def _allowed(table: Any, where: str) -> Allowed:
+    if not isinstance(table, dict) or not set(table) <= set(Allowed._fields):
+        raise KeysError(f"{where}: expected a table with some of {', '.join(Allowed._fields)}")
+    for field in ("priority", "context"):
+        if not isinstance(table.get(field, False), bool):
+            raise KeysError(f"{where}.{field}: expected true or false")
+    for field in ("upstreams", "models"):
+        names = table.get(field, [])
+        if not isinstance(names, list) or not all(isinstance(name, str) and _MODEL.fullmatch(name) for name in names):
+            raise KeysError(f"{where}.{field}: expected a list of names")
+    models = table.get("models")
+    return Allowed(
+        table.get("priority", False),
+        table.get("context", False),
+        tuple(table.get("upstreams", ())),
+        tuple(models) if models is not None else None,
+    )
 
 
 def _instant(value: Any) -> str | None:

@@ -17,11 +17,14 @@ from typing import Final
 
 import orjson
 
+from proxy.answer_filter import AnswerFilter, finish, pass_through
 from proxy.config import Timeouts
 from proxy.config_routes import ENGINE
 from proxy.downstream import ClientConnection
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head, Reply
+from proxy.llm.first_content import Told
+from proxy.llm.hold import Hold
 from proxy.route import Route
 from proxy.sink import Sink, http_date
 from proxy.tunnel import Tunnel
@@ -36,6 +39,8 @@ _TAIL_BYTES: Final = 10  # holds "[DONE]" and the end of its event
 #: Two line ends running, each of which is CR, LF or CRLF.
 _EVENT_ENDS: Final = (b"\n\n", b"\r\r", b"\n\r\n", b"\r\r\n")
 _COMPLETE: Final = Ending.COMPLETE
+_STARTING: Final = Told.STARTING
+_CONTENT: Final = Told.CONTENT
 _ENGINE_LOST: Final = (
     "The engine stopped in the middle of this answer. What was received is incomplete; send the request again."
 )
@@ -68,8 +73,9 @@ class Relay(Exchanger):
     """``outcome`` is there once ``done`` was called, once; after UPSTREAM_FAILED nothing was sent to the client.
     uploading: some of the request is still to be sent."""
 
-    __slots__ = ("_client", "_done", "_last_words", "_permit", "_pinged_at", "_retry_after_s", "_route", "_sink",
-                 "_status", "_tail", "_timeouts", "_tunnel", "_x", "connection", "outcome", "uploading")  # fmt: skip
+    __slots__ = ("_client", "_done", "_filters", "_held", "_held_dated", "_hold", "_last_words", "_permit",
+                 "_pinged_at", "_retry_after_s", "_route", "_sink", "_status", "_tail", "_timeouts", "_tunnel", "_x",
+                 "connection", "outcome", "uploading")  # fmt: skip
 
     def __init__(
         self,
@@ -83,8 +89,13 @@ class Relay(Exchanger):
         done: Callable[[Relay], None],
         *,
         uploading: bool,
+        hold: Hold | None = None,
     ) -> None:
+        """hold: what holds the beginning of the answer back, or sees when its content begins."""
         self._x = x
+        self._hold = hold
+        self._held: Head | None = None  # the answer's, while its beginning is held back
+        self._held_dated = False
         self._route = route
         self._client = client
         self._sink = sink
@@ -97,6 +108,7 @@ class Relay(Exchanger):
         self._pinged_at = 0.0
         self._tunnel: Tunnel | None = None
         self._retry_after_s = 0.0
+        self._filters: list[AnswerFilter] | None = None  # once an answer has begun
         self.outcome: End | None = None
         self._done: Callable[[Relay], None] | None = done
         self.uploading = uploading
@@ -108,6 +120,42 @@ class Relay(Exchanger):
     # The upstream's side
 
     def head(self, head: Head, dated: bool) -> None:
+        hold = self._hold
+        if hold is not None:
+            told = hold.head(head)
+            if told is _STARTING and hold.keeps:
+                self._held, self._held_dated = head, dated
+                return
+            if told is not _STARTING:
+                self._hold = None
+                if told is not _CONTENT:
+                    self._decline(head, f"answered {head.status}")
+                    return
+        self._pass_head(head, dated)
+
+    def _decline(self, head: Head, reason: str) -> None:
+        """Not this answer: another upstream or key may give a better one. Told by ``received``."""
+        wait_s = retry_after_s(head.get(b"retry-after") or b"", wall()) if head.status in (429, 503) else 0.0
+        self.outcome = End(Ending.UPSTREAM_FAILED, head.status, reason, None, Failure.DECLINED, wait_s)
+
+    def _watch(self, hold: Hold, data: bytes) -> bytes:
+        """What of the answer goes on, now, while it is not known whether its content has begun."""
+        told = hold.data(data)
+        head = self._held
+        if told is _STARTING:
+            return b"" if head is not None else data
+        self._hold = self._held = None
+        if told is _CONTENT:
+            self._x.first_token_at = self.connection.heard_at
+        elif head is not None:
+            self._decline(head, "its stream failed before any content")
+            return b""
+        if head is not None:
+            self._pass_head(head, self._held_dated)
+            return hold.taken()
+        return data
+
+    def _pass_head(self, head: Head, dated: bool) -> None:
         self._begin(head)
         if not dated:  # RFC 9110 §6.6.1
             head.headers.append((b"Date", http_date()))
@@ -116,6 +164,11 @@ class Relay(Exchanger):
         if head.content_length is None:
             self._see_events(head)
         self._route.chain.respond(self._x, head, self.connection.heard_at)
+        filters = self._x.filters
+        if filters is not None:
+            self._filters = filters
+            for each in filters:
+                each.head(self._x, head)
         self._sink.begin(head)
         if self._client.writing_paused:  # by an earlier answer: there will be no second signal
             self.connection.pause_reading()
@@ -140,6 +193,14 @@ class Relay(Exchanger):
             self._last_words = ours
 
     def data(self, data: bytes) -> None:
+        if self.outcome is not None:
+            return  # declined
+        if self._hold is not None and not (data := self._watch(self._hold, data)):
+            return
+        if self._filters is not None:
+            data = pass_through(self._filters, data)
+            if not data:
+                return
         self._sink.data(data)
         tail = self._tail
         if tail is not None:
@@ -168,6 +229,12 @@ class Relay(Exchanger):
         self._finish(End(Ending.COMPLETE, 101, reason))
 
     def end(self, trailers: Sequence[tuple[bytes, bytes]]) -> None:
+        if self._held is not None:
+            self._decline(self._held, "its stream ended before any content")
+        if self.outcome is not None:
+            return  # declined
+        if self._filters is not None and (rest := finish(self._filters)):
+            self._sink.data(rest)
         self._sink.end(trailers)
         # Told by ``received``: what came behind the answer decides whether the connection is used again.
         self.outcome = End(_COMPLETE, self._status, "", None, None, self._retry_after_s)
@@ -226,6 +293,8 @@ class Relay(Exchanger):
             self._ping(now)
         if timeouts.total is not None and now - self._x.started_at > timeouts.total:
             self._time_out(f"not complete after {timeouts.total:g} s")
+        elif self._held is not None and now - self._x.connected_at > timeouts.first_byte:
+            self._time_out(f"no content within {timeouts.first_byte:g} s")
         elif connection.reading_paused or (self.uploading and not connection.writing_paused):
             return
         elif self._status or self.uploading:
@@ -263,6 +332,9 @@ class Relay(Exchanger):
     def _finish(self, outcome: End) -> None:
         if self.outcome is None:
             self.outcome = outcome
+            if self._filters is not None:
+                for each in self._filters:
+                    each.broken()
         self._tell()
 
     def _tell(self) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from proxy.body import BodyBroken, RequestBody
-from proxy.errors import refuse
+from proxy.errors import refuse, too_large
 from proxy.exchange import Ending, Exchange, Reply
-from proxy.policy.size_limit import too_large
 from proxy.relay import Relay
 
 HELD_BYTES: Final = 1 << 20
@@ -40,15 +39,18 @@ class Upload:
     @property
     def replayable(self) -> bool:
         """Another attempt can send all of the body again."""
-        return self._held is not None or not self._taken
+        return self._held is not None or not self._taken or self._read() is not None
 
     @property
     def complete(self) -> bool:
         """All of it was received: it can go out with the head."""
-        return self._body.complete
+        return self._body.complete or self._read() is not None
 
     def whole(self) -> bytes:
         """The complete body, framed. Raises BodyBroken, and TooLarge over the route's limit."""
+        read = self._read()
+        if read is not None:
+            return read
         held = b"".join(self._held) if self._held else b""
         body = held + self._take(self._body.take())
         if not self._chunked:
@@ -77,6 +79,11 @@ class Upload:
             return Ending.REFUSED, too_large(self._x, error.limit_bytes)
         kind, message = error.refusal
         return Ending.CLIENT_ERROR, refuse(self._x, kind, message, close=True)
+
+    def _read(self) -> bytes | None:
+        """What a policy has read of it, which is all of it, or what it put in its place: of a length that is known."""
+        body = self._x.body
+        return None if body is None else body.data
 
     def _framed(self, piece: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece

@@ -26,13 +26,26 @@ def add(
     key_id: Annotated[
         str | None, typer.Option("--id", metavar="NAME", help="What logs call the key; otherwise key-1, key-2, ...")
     ] = None,
+    tenant: Annotated[str, typer.Option(metavar="NAME", help="Whose key it is, for limits and budgets.")] = "",
+    team: Annotated[str, typer.Option(metavar="NAME", help="The team within the tenant.")] = "",
+    priority: Annotated[bool, typer.Option("--priority", help="It may say X-Priority.")] = False,
+    context: Annotated[bool, typer.Option("--context", help="It may pass the context guard.")] = False,
+    upstream: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="It may choose this upstream; may be given again.")
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="It may use this model only, or those that begin so: qwen*; again: others."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a key, print it once, and keep only its hash."""
     from appliance.keys import add_key
+    from proxy.keys import Allowed
 
+    allow = Allowed(priority, context, tuple(upstream or ()), tuple(model) if model else None)
     with _explained(file, "write"):
-        key_id, key = add_key(file, key_id, datetime.now(UTC))
+        key_id, key = add_key(file, key_id, datetime.now(UTC), tenant=tenant, team=team, allow=allow)
     if as_json:
         print_json({"id": key_id, "key": key})
         return
@@ -48,11 +61,18 @@ def list_(file: FileOption = DEFAULT_FILE, as_json: JsonOption = False) -> None:
     with _explained(file, "read"):
         entries = read_keys(file)
     if as_json:
-        print_json([{"id": each.id, "created": each.created, "revoked": each.revoked} for each in entries])
+        shown = ("id", "created", "revoked", "tenant", "team")
+        print_json(
+            [
+                {name: getattr(each, name) or None for name in shown} | {"allow": each.allow._asdict()}
+                for each in entries
+            ]
+        )
         return
     for entry in entries:
         state = f"revoked {entry.revoked}" if entry.revoked is not None else "valid"
-        print(f"{entry.id}  created {entry.created or 'at an unknown time'}  {state}")
+        whose = "/".join(name for name in (entry.tenant, entry.team) if name)
+        print(f"{entry.id}  created {entry.created or 'at an unknown time'}  {state}{'  of ' if whose else ''}{whose}")
 
 
 @app.command()

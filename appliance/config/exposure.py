@@ -35,7 +35,8 @@ def check_exposure(config: HeadraceConfig) -> list[Finding]:
     for index, route in enumerate(config.routes):
         if outside and _needs_key(route, config) and not _asks_who_it_is(route):
             message = (
-                f"serves {route.to} without a key on {outside[0]}, which is reachable from outside; make a key with "
+                f"serves {route.upstream or 'models'} without a key on {outside[0]}, which is reachable from outside; "
+                "make a key with "
                 "`headrace keys add` and set `policies: {auth: {keys: FILE}}` or basic_auth, "
                 "listen on 127.0.0.1, or set `allow_anonymous: true` if everybody may use it"
             )
@@ -48,6 +49,16 @@ def _asks_who_it_is(route: Route) -> bool:
 
 
 def _needs_key(route: Route, config: HeadraceConfig) -> bool:
-    upstream = config.upstreams.get(route.to or "")
-    spends = route.to == ENGINE or (upstream is not None and upstream.key is not None)
-    return spends and not route.allow_anonymous
+    return not route.allow_anonymous and any(_spends(name, config) for name in _upstreams(route, config))
+
+
+def _upstreams(route: Route, config: HeadraceConfig) -> set[str]:
+    """All that may serve the route; by fallbacks and lighter models too, whichever of them there are."""
+    if route.models is None:
+        return {route.upstream} if route.upstream is not None else set()
+    return {target.to for table in config.model_routes.values() for target in table.upstreams}
+
+
+def _spends(name: str, config: HeadraceConfig) -> bool:
+    upstream = config.upstreams.get(name)
+    return name == ENGINE or (upstream is not None and upstream.key is not None)

@@ -37,12 +37,8 @@ class FirstTokens:
         self._columns = columns
         self._judged_at = -1.0
 
-    def use(self, when: When) -> None:
-        """Decide by this table from now on."""
-        self._when = when
-
     def told(self, first_token_s: float, now: float) -> None:
-        """Count one request: how long its first token took, or has taken when there came none."""
+        """Count one request: how long its first token took."""
         width_s = self._when.window / NUM_SLICES
         tick = int(now / width_s)
         row, at, began = self._columns.mine, _SLICE * (tick % NUM_SLICES), tick * width_s
@@ -55,6 +51,11 @@ class FirstTokens:
             row[at + 2] += 1.0
         if first_token_s > RELIEF * limit_s:
             row[at + 3] += 1.0
+
+    def waited(self, for_s: float, now: float) -> None:
+        """A request ended without a token: it counts if that alone was too long."""
+        if for_s > self._when.first_token_p95:
+            self.told(for_s, now)
 
     def broken(self, now: float) -> bool:
         """Whether the promise is broken. Judged a few times in each slice, not for every request."""

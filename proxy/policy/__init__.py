@@ -19,6 +19,7 @@ from proxy.policy import (
     access_log,
     auth,
     basic_auth,
+    context_guard,
     cors,
     headers,
     in_flight,
@@ -42,8 +43,12 @@ POLICIES: tuple[PolicyModule, ...] = (
     size_limit,
     in_flight,
     rate_limit,
+    context_guard,
     trim,
 )
+
+#: What stands behind it may go by the model that a request is for, on routes by models.
+_BEFORE_MODELS = rate_limit
 
 if TYPE_CHECKING:
     PolicySet = Table
@@ -63,4 +68,6 @@ def build_chain(policies: PolicySet, env: PolicyEnv) -> Chain:
         config = getattr(policies, module.NAME)
         if config is not None:
             built.append(module.build(config, env))
+        if module is _BEFORE_MODELS and env.by_model is not None:
+            built.append(env.by_model(env))
     return Chain(built)

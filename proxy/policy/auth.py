@@ -59,6 +59,7 @@ class Auth(Policy):
             entry = self._entries.get(digest)
             if entry is not None and hmac.compare_digest(entry.hash, digest) and entry.revoked is None:
                 x.key_id = entry.id
+                x.key = entry
                 return None
         message = "The API key is not valid here. Check it, or ask the operator for a new one."
         return refuse(x, Kind.UNAUTHORIZED, message, headers=_CHALLENGE_INVALID)

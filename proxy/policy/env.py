@@ -47,7 +47,8 @@ class PolicyEnv:
     route: the route's name. emit: takes one access-log line without its newline, bounded and never blocking;
     None: nobody reads any.
     draw_hex: that many random bytes as hexadecimal digits. shared: what all workers know together. beside: the route's
-    whole ``policies:`` table, for policies that behave otherwise beside others.
+    whole ``policies:`` table, for policies that behave otherwise beside others. contexts: tokens that models take, by
+    the names that requests of the route call them. by_model: what makes the policy of a route by models.
     """
 
     route: str
@@ -59,6 +60,8 @@ class PolicyEnv:
     draw_hex: Callable[[int], str] = token_hex
     shared: SharedTable = field(default_factory=SharedTable.alone)
     beside: Table | None = None
+    contexts: Mapping[str, int] = field(default_factory=dict)
+    by_model: Callable[[PolicyEnv], Policy] | None = None
 
 
 class PolicyModule(Protocol):

@@ -32,6 +32,7 @@ class Failure(Enum):
     BROKE_OFF = "closed before an answer"
     TIMEOUT = "no answer in time"
     PROTOCOL = "the answer was malformed"
+    DECLINED = "an answer that another upstream or key may give better"
 
 
 #: A slow server is not helped by the same work again, and a malformed answer will not be better: those are final.

@@ -47,6 +47,13 @@ class ServerEnv:
             return self.record(f"ejection/{upstream}/{server}", RECORD_SIZE)
         return self.states.get(("ejection", upstream, server), lambda: LocalRecord(RECORD_SIZE))
 
+    def key_record(self, upstream: str, num_keys: int) -> Record:
+        """Until when each of the upstream's keys rests."""
+        place = f"keys/{upstream}/{num_keys}"
+        if self.record is not None:
+            return self.record(place, num_keys)
+        return self.states.get((place,), lambda: LocalRecord(num_keys))
+
 
 def build_server(
     name: str, url: str, config: UpstreamConfig, tls: ssl.SSLContext | None, materials: Materials, env: ServerEnv

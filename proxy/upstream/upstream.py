@@ -17,6 +17,7 @@ from proxy.exchange import Exchange
 from proxy.tls import upstream_context
 from proxy.upstream.breaker import Breaker
 from proxy.upstream.connections import Address, Server
+from proxy.upstream.key_ring import KeyRing
 from proxy.upstream.pool import Pool
 from proxy.upstream.prober import Prober
 from proxy.upstream.resolver import Resolver
@@ -40,8 +41,8 @@ class EngineState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Upstream:
-    """authorization: the field value that replaces the client's, or None. watchers: what runs beside the traffic, while
-    this is in the snapshot in use; each can be started and closed."""
+    """authorization: the field value that replaces the client's, or None; keys: where there are several. watchers: what
+    runs beside the traffic, while this is in the snapshot in use; each can be started and closed."""
 
     name: str
     is_local: bool
@@ -55,6 +56,7 @@ class Upstream:
     pool: Pool
     watchers: tuple[Prober | Resolver, ...] = ()
     authorization: bytes | None = None
+    keys: KeyRing | None = None
 
     def choose(self, x: Exchange, now: float, draw: float, tried: Container[str] = ()) -> Server:
         """The server for the next request: one that is left out beats none. draw: a random number in [0, 1). tried: the
@@ -69,9 +71,10 @@ def build_upstream(
     states = env.states
     tls = _tls(config, materials)
     servers = tuple(build_server(name, each.url, config, tls, materials, env) for each in config.servers)
-    authorization = None
-    if config.key is not None:
-        authorization = b"Bearer " + materials[f"secret:{config.key.secret}"].strip()
+    refs = [ref for ref in (config.key, *config.spare_keys) if ref is not None]
+    values = [b"Bearer " + materials[f"secret:{ref.secret}"].strip() for ref in refs]
+    authorization = values[0] if values else None
+    keys = KeyRing(values, env.key_record(name, len(values))) if len(values) > 1 else None
     probers = tuple(build_prober(name, server, config.health, authorization, env) for server in servers)
     return Upstream(
         name,
@@ -86,6 +89,7 @@ def build_upstream(
         build_pool(name, servers, config, env),
         tuple(each for each in (*(server.resolver for server in servers), *probers) if each is not None),
         authorization,
+        keys,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from appliance.keys import add_key, read_keys, revoke_key
-from proxy.keys import KeysError, hash_key
+from proxy.keys import Allowed, KeysError, hash_key
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 LATER = datetime(2026, 3, 1, tzinfo=UTC)
@@ -29,6 +29,24 @@ def test_a_key_is_returned_once_and_kept_as_its_hash(tmp_path: Path) -> None:
         None,
     )
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_whose_a_key_is_and_what_it_may_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    allow = Allowed(priority=True, upstreams=("cloud",), models=("qwen*",))
+    add_key(file, "a", NOW, tenant="acme", team="search", allow=allow)
+    add_key(file, "b", NOW, allow=Allowed(models=()))
+    revoke_key(file, "a", LATER)
+    one, two = read_keys(file)
+    assert (one.tenant, one.team, one.allow) == ("acme", "search", allow)
+    assert (two.tenant, two.allow) == ("", Allowed(models=()))
+    with pytest.raises(KeysError):
+        add_key(file, "c", NOW, tenant='x"')
+    with pytest.raises(KeysError, match="a team is one of a tenant's"):
+        add_key(file, "c", NOW, team="search")
+    with pytest.raises(KeysError):
+        add_key(file, "c", NOW, allow=Allowed(models=("*a",)))
+    assert len(read_keys(file)) == 2
 
 
 def test_ids_are_given_where_none_is_chosen(tmp_path: Path) -> None:

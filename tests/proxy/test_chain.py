@@ -86,3 +86,44 @@ def test_a_policy_with_one_hook_is_asked_for_that_hook_only_and_keeps_its_place(
     book: list[str] = []
     run(OnlySettles(), Scribe("b", book), OnlySettles())
     assert book == ["b.admit", "b.respond", "only.settle", "b.settle", "only.settle"]
+
+
+class Reader(Scribe):
+    """Reads the body, as it says."""
+
+    def reads_body(self) -> bool:
+        return True
+
+    def gather(self, x: Exchange) -> None:
+        self._write("gather")
+
+
+def test_who_reads_the_body_and_those_behind_are_asked_when_the_others_have_let_it_pass() -> None:
+    book: list[str] = []
+    chain, x = Chain([Scribe("a", book), Reader("b", book), Scribe("c", book)]), exchange()
+    assert chain.reads_body
+    assert not chain.gathers
+    assert chain.admit(x, 0.0) is None
+    assert book == ["a.admit"]
+    assert chain.gather_rest(x) is None
+    assert chain.admit_rest(x, 0.0) is None
+    chain.settle(x, COMPLETE, 0.0)
+    assert book == ["a.admit", "b.gather", "b.admit", "c.admit", "c.settle", "b.settle", "a.settle"]
+
+
+def test_who_refuses_before_the_body_is_read_settles_alone() -> None:
+    book: list[str] = []
+    chain, x = Chain([Scribe("a", book, refuses=True), Reader("b", book)]), exchange()
+    assert chain.admit(x, 0.0) == Reply(429)
+    chain.respond(x, Head(429, []), 0.0)
+    chain.settle(x, COMPLETE, 0.0)
+    assert book == ["a.admit", "a.respond", "a.settle"]
+
+
+def test_who_refuses_the_body_counts_with_those_before_it() -> None:
+    book: list[str] = []
+    chain, x = Chain([Scribe("a", book), Reader("b", book, refuses=True), Scribe("c", book)]), exchange()
+    assert chain.admit(x, 0.0) is None
+    assert chain.admit_rest(x, 0.0) == Reply(429)
+    chain.settle(x, COMPLETE, 0.0)
+    assert book == ["a.admit", "b.admit", "b.settle", "a.settle"]

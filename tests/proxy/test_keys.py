@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.keys import KeyEntry, KeysError, hash_key, parse_keys
+from proxy.keys import NOTHING_MORE, Allowed, KeyEntry, KeysError, hash_key, parse_keys
 
 HASH = hash_key("hr_one")
 OTHER = hash_key("hr_two")
@@ -24,6 +24,20 @@ keys:
         KeyEntry("laptop", HASH, "2026-01-31T12:00:00+00:00"),
         KeyEntry("ci@build", OTHER, "2026-01-31", "2026-02-01T00:00:00+00:00"),
     )
+
+
+def test_whose_a_key_is_and_what_it_may() -> None:
+    text = f"""
+keys:
+  - {{id: a, hash: "{HASH}", tenant: acme, team: search, allow: {{priority: true, models: [small, "qwen*"]}}}}
+  - {{id: b, hash: "{OTHER}", allow: {{upstreams: [cloud], context: true, models: []}}}}
+"""
+    one, two = parse_keys(text.encode())
+    assert (one.tenant, one.team, one.allow) == ("acme", "search", Allowed(priority=True, models=("small", "qwen*")))
+    assert [one.allow.model(name) for name in ("small", "smaller", "qwen2", "")] == [True, False, True, False]
+    assert (two.tenant, two.allow) == ("", Allowed(context=True, upstreams=("cloud",), models=()))
+    assert not two.allow.model("small")
+    assert NOTHING_MORE.model("any")
 
 
 @pytest.mark.parametrize("text", ["", "# none yet\n", "keys:\n", "keys: []\n"])
@@ -46,6 +60,13 @@ def test_a_file_without_keys_holds_none(text: str) -> None:
         ("keys: [{id: a, hash: hr_secret}]\n", r"keys\[0\].hash: expected sha256:"),
         (f"keys: [{{id: a, hash: '{HASH}'}}, {{id: a, hash: '{OTHER}'}}]\n", r"keys\[1\].id: a is also keys\[0\]"),
         (f"keys: [{{id: a, hash: '{HASH}'}}, {{id: b, hash: '{HASH}'}}]\n", r"keys\[1\].hash: the same key"),
+        (f"keys: [{{id: a, hash: '{HASH}', team: t}}]\n", r"keys\[0\].team: a team is one of a tenant's"),
+        (f"keys: [{{id: a, hash: '{HASH}', tenant: 'a b'}}]\n", r"keys\[0\].tenant: expected"),
+        (f"keys: [{{id: a, hash: '{HASH}', allow: [priority]}}]\n", r"keys\[0\].allow: expected a table"),
+        (f"keys: [{{id: a, hash: '{HASH}', allow: {{root: true}}}}]\n", r"keys\[0\].allow: expected a table"),
+        (f"keys: [{{id: a, hash: '{HASH}', allow: {{priority: 1}}}}]\n", r"allow.priority: expected true or false"),
+        (f"keys: [{{id: a, hash: '{HASH}', allow: {{models: m}}}}]\n", r"allow.models: expected a list of names"),
+        (f"keys: [{{id: a, hash: '{HASH}', allow: {{models: ['*a']}}}}]\n", r"allow.models: expected a list of names"),
         ("keys: !!python/object/apply:os.getcwd []\n", r"not YAML"),
     ],
 )

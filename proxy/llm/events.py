@@ -1,0 +1,63 @@
+"""Server-sent events, whole, out of the bytes of a stream as they come: nothing is re-encoded, nothing is lost. Pure.
+
+An event ends with a blank line; a line ends with CR, LF or CRLF (HTML §9.2.6). What is split can be put together again:
+the events and the rest are the stream.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_EVENT_BYTES = 256 << 10
+
+_END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_LINE = re.compile(rb"\r\n|\n|\r")
+_END_BYTES = 4
+
+
+class EventSplitter:
+    """One stream's. overflowed: an event was longer than ``max_bytes``; from then on bytes pass in pieces as they came,
+    because nobody can say whether they are events."""
+
+    __slots__ = ("_max_bytes", "_pending", "overflowed")
+
+    def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._pending = b""
+        self.overflowed = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The events that these bytes complete, each with its blank line."""
+        if self.overflowed:
+            return [data] if data else []
+        scanned = max(0, len(self._pending) - _END_BYTES + 1)
+        data = self._pending + data
+        events: list[bytes] = []
+        begin = 0
+        while (found := _END.search(data, max(begin, scanned))) is not None:
+            events.append(data[begin : found.end()])
+            begin = found.end()
+        self._pending = data[begin:]
+        if len(self._pending) > self._max_bytes:
+            self.overflowed = True
+            events.append(self.rest())
+        return events
+
+    def rest(self) -> bytes:
+        """What came behind the last whole event; asked for at the end of the stream."""
+        rest, self._pending = self._pending, b""
+        return rest
+
+
+def event_data(event: bytes) -> bytes:
+    """The data of an event: its ``data`` lines, joined by LF; b"" for a comment or an event without any."""
+    if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.find(b"\n") == len(event) - 2:
+        return event[6:-2]  # as nearly every event is written
+    lines = []
+    for line in _LINE.split(event):
+        if line.startswith(b"data:"):
+            value = line[5:]
+            lines.append(value[1:] if value.startswith(b" ") else value)
+        elif line == b"data":
+            lines.append(b"")
+    return b"\n".join(lines)

@@ -1,0 +1,120 @@
+"""The context guard over sockets: what does not fit is refused with the numbers, and no upstream hears of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.wire.harness import OK, RawUpstream, answering, app, edge, raw_upstream, reload
+from tests.wire.models import chat, keys_file, model_routes
+
+KEY = "Authorization: Bearer hr_test"
+
+
+def completion(num_tokens: int, max_tokens: int | None = None, *fields: str) -> bytes:
+    """A prompt of so many tokens, as raw bytes."""
+    asked: dict[str, Any] = {"model": "m", "prompt": " the" * num_tokens, "max_tokens": max_tokens}
+    body = orjson.dumps(asked)
+    lines = ("POST /v1/completions HTTP/1.1", "Host: x", *fields, f"Content-Length: {len(body)}", "", "")
+    return "\r\n".join(lines).encode() + body
+
+
+def guarded(upstream: RawUpstream, **guard: Any) -> dict[str, Any]:
+    config = app(upstream.port, kind="openai")
+    config["routes"][0]["policies"] = {"context_guard": {"context": 2048, "margin": "0%", **guard}}
+    return config
+
+
+@pytest.mark.parametrize(
+    ("case", "num_tokens", "max_tokens", "status"),
+    [
+        ("a", 2047, None, 200),
+        ("b", 2048, None, 422),
+        ("c", 2049, None, 422),
+        ("d", 1000, 1048, 200),
+        ("e", 1000, 1049, 422),  # where the route has a guard, what cannot be had is refused; the engine alone clamps
+        ("f", 1000, None, 200),
+    ],
+)
+async def test_L16_the_arithmetic_of_contexts(case: str, num_tokens: int, max_tokens: int | None, status: int) -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream, reserve="0%")) as running:
+        said = await running.ask(completion(num_tokens, max_tokens))
+        assert said.status == status, said.body
+        assert len(upstream.heads) == (status == 200)
+        if status == 422:
+            error = orjson.loads(said.body)["error"]
+            assert error["code"] == "context_length_exceeded"
+            assert error["param"] == "prompt"
+            assert "2048" in error["message"]
+            assert str(num_tokens) in error["message"]
+
+
+async def test_L16g_another_tokenizer_than_the_models_is_given_a_margin() -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream, reserve="0%", margin="10%")) as running:
+        assert (await running.ask(completion(1860))).status == 200
+        assert (await running.ask(completion(1870))).status == 422
+
+
+async def test_the_reserve_is_kept_for_answers_of_no_named_length() -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream, status=400)) as running:
+        assert (await running.ask(completion(1740))).status == 200
+        said = await running.ask(completion(1741))
+        assert said.status == 400
+        assert orjson.loads(said.body)["error"]["code"] == "context_length_exceeded"
+        assert (await running.ask(completion(1741, 100))).status == 200
+
+
+async def test_a_reload_changes_the_thresholds() -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream)) as running:
+        assert (await running.ask(completion(1800))).status == 422
+        await reload(running, guarded(upstream, reserve="10%"))
+        assert (await running.ask(completion(1800))).status == 200
+        await reload(running, guarded(upstream, context=1000))
+        assert (await running.ask(completion(900))).status == 422
+
+
+async def test_keys_that_may_pass_the_guard() -> None:
+    async with raw_upstream(answering(OK)) as upstream:
+        config = guarded(upstream)
+        config["routes"][0]["policies"]["auth"] = {"keys": "keys.yaml"}
+        async with edge(config, materials={"keys.yaml": keys_file(context=True)}) as running:
+            assert (await running.ask(completion(4000, None, KEY))).status == 200
+        async with edge(config, materials={"keys.yaml": keys_file()}) as running:
+            assert (await running.ask(completion(4000, None, KEY))).status == 422
+
+
+async def test_a_model_route_says_how_much_its_model_takes() -> None:
+    async with raw_upstream(answering(OK)) as upstream:
+        config = model_routes(upstream.port, context=100, aliases=["gpt-4o"])
+        config["routes"][0]["policies"] = {"context_guard": {}}
+        async with edge(config) as running:
+            long = [{"role": "user", "content": " the" * 100}]
+            assert (await running.ask(chat("gpt-4o", messages=long))).status == 422
+            assert (await running.ask(chat("gpt-4o"))).status == 200
+
+
+@pytest.mark.parametrize("text", ["<|endoftext|>" * 50, "a" * 20_000, "\u4f60\u597d" * 500, "\ud83d", "\x00" * 3000])
+async def test_L13_no_text_makes_counting_fail(text: str) -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream, context=100_000)) as running:
+        body = b'{"model": "m", "prompt": [%b]}' % orjson.dumps(text) if text != "\ud83d" else b'{"prompt": "\\ud83d"}'
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        assert (await running.ask(head + body)).status == 200
+    async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream, context=10)) as running:
+        assert (await running.ask(head + body)).status == (422 if text != "\ud83d" else 200)
+
+
+async def test_what_was_said_is_counted() -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream)) as running:
+        await running.ask(completion(10))
+        await running.ask(completion(3000))
+        cells = running.worker._cells
+        told = {
+            status: cells.counter("llm_request_context_length_total", "", {"status": status}).value
+            for status in ("ok", "tripped", "exempt", "unknown")
+        }
+        assert told == {"ok": 1.0, "tripped": 1.0, "exempt": 0.0, "unknown": 0.0}
+        route = running.config.routes[0].label
+        tripped = cells.counter("llm_context_tripped_total", "", {"model": "other", "route": route})
+        assert tripped.value == 1.0
