@@ -98,8 +98,8 @@ class SlidingLimit(LimitMemory):
         row = self._find(key)
         if used + cost > self.burst + EPSILON:
             return self._wait(row, used + cost - self.burst, now)
-        last = max(self._counting(row, now), default=0) >> _COUNT_BITS
-        return max(0.0, last / _UNITS_PER_S + self._window_s - now) if last else 0.0
+        words = self._counting(row, now)
+        return max(0.0, (max(words) >> _COUNT_BITS) / _UNITS_PER_S + self._window_s - now) if words else 0.0
 
     def _wait(self, row: int, excess: float, now: float) -> float:
         """Seconds until so much is forgotten, oldest first; inf: never, for it is more than was counted."""

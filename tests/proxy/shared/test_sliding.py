@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.gcra import Terms
@@ -56,6 +56,7 @@ def test_never_more_than_the_count_in_any_window_and_forgiven_at_most_a_bucket_l
             assert lately + cost > count
 
 
+@example(count=2, times=[0.0], window_s=1)
 @given(count=st.integers(1, 30), times=st.lists(st.floats(0.0, 100.0), max_size=60), window_s=st.sampled_from([1, 60]))
 def test_H02_who_waits_as_told_passes(count: int, times: list[float], window_s: int) -> None:
     memory = sliding(count, float(window_s))
