@@ -14,6 +14,7 @@ COMPILED = [
     "proxy/chain.py",
     "proxy/client_address.py",
     "proxy/conditions.py",
+    "proxy/deadline.py",
     "proxy/downstream.py",
     "proxy/edge_server.py",
     "proxy/exchange.py",

@@ -62,7 +62,10 @@ class RequestError(Exception):
 
     def headers(self) -> dict[str, str]:
         """``Retry-After`` in whole seconds, never 0, where the error says when to come back (RFC 9110 10.2.3)."""
-        return {} if self.retry_after_s is None else {"Retry-After": str(max(1, math.ceil(self.retry_after_s)))}
+        fields = {"x-should-retry": "false"} if self.kind is Kind.DEADLINE else {}  # OpenAI's clients repeat a 408
+        if self.retry_after_s is not None:
+            fields["Retry-After"] = str(max(1, math.ceil(self.retry_after_s)))
+        return fields
 
 
 def invalid(message: str, param: str | None = None) -> RequestError:

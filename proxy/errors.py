@@ -43,6 +43,7 @@ class Kind(Enum):
     NOT_FOUND = Row(404, _INVALID, "route_not_found", "Not Found")
     METHOD = Row(405, _INVALID, "method_not_allowed", "Method Not Allowed")
     REQUEST_TIMEOUT = Row(408, _INVALID, "request_timeout", "Request Timeout")
+    DEADLINE = Row(408, _INVALID, "deadline_exceeded", "Request Timeout")
     CONFLICT = Row(409, _INVALID, "conflict", "Conflict")
     LENGTH_REQUIRED = Row(411, _INVALID, "length_required", "Length Required")
     TOO_LARGE = Row(413, _INVALID, "request_too_large", "Content Too Large")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from proxy.answer_filter import AnswerFilter
+    from proxy.deadline import Deadline
     from proxy.held_body import HeldBody
     from proxy.keys import KeyEntry
     from proxy.model_routes import Target
@@ -85,7 +86,7 @@ class Exchange:
 
     __slots__ = (
         "add", "admitted_at", "asked", "attempts", "authority", "body", "body_limit_bytes", "bytes_in", "bytes_out",
-        "client", "connected_at", "content_length", "drop", "fields", "filters", "first_byte_at",
+        "client", "connected_at", "content_length", "deadline", "drop", "fields", "filters", "first_byte_at",
         "first_token_at", "has_body", "headers",
         "host", "key", "key_id", "method", "path", "peer", "query", "request_id", "route", "routed_at", "scheme",
         "scratch", "send_path", "served_by", "server", "settled", "sni", "started_at", "target",
@@ -162,6 +163,8 @@ class Exchange:
         # On a route by models: the upstreams that may be asked, in this order, and the one that was asked last.
         self.targets: tuple[Target, ...] | None = None
         self.served_by: Target | None = None
+        # Until when the answer is of use; None: as long as it takes.
+        self.deadline: Deadline | None = None
         # The name that the client asked for in its TLS handshake; None: none, or no TLS.
         self.sni: str | None = None
         # A policy's own facts between admit and settle, by the policy's name.

@@ -361,6 +361,8 @@ class Forward:
             return None
         if self._permit.probe and end.failure is not _STALE:
             return None  # one probe is one request to the upstream
+        if self._x.deadline is not None and self._x.deadline.passed(now, False):
+            return None
         attempt = self._x.attempts - self._num_free
         delay_s = retry.decide(
             self._route.config.retry or self._upstream.retry,
@@ -428,6 +430,8 @@ def request_head(
     if upstream.is_local and x.key_id is not None:
         # The engine shares itself out between keys, so only the edge may say whose a request is.
         parts.append(f"Headrace-Key: {x.key_id}\r\n".encode("latin-1"))
+    if x.deadline is not None:
+        parts.append(x.deadline.fields(x.connected_at))
     if x.content_length is not None:
         parts.append(b"Content-Length: %d\r\n" % x.content_length)
     elif x.has_body:

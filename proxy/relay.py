@@ -41,6 +41,7 @@ _EVENT_ENDS: Final = (b"\n\n", b"\r\r", b"\n\r\n", b"\r\r\n")
 _COMPLETE: Final = Ending.COMPLETE
 _STARTING: Final = Told.STARTING
 _CONTENT: Final = Told.CONTENT
+_TOO_LATE: Final = "The answer did not come before the deadline that the client set. Allow more time."
 _ENGINE_LOST: Final = (
     "The engine stopped in the middle of this answer. What was received is incomplete; send the request again."
 )
@@ -291,7 +292,12 @@ class Relay(Exchanger):
             return
         if self._tail is not None:
             self._ping(now)
-        if timeouts.total is not None and now - self._x.started_at > timeouts.total:
+        deadline = self._x.deadline
+        if deadline is not None and deadline.passed(now, self._status > 0):
+            # The client's own word, and no fault of the upstream.
+            self.connection.abort()
+            self._stop(Ending.REFUSED, "deadline", refuse(self._x, Kind.DEADLINE, _TOO_LATE, should_retry=False))
+        elif timeouts.total is not None and now - self._x.started_at > timeouts.total:
             self._time_out(f"not complete after {timeouts.total:g} s")
         elif self._held is not None and now - self._x.connected_at > timeouts.first_byte:
             self._time_out(f"no content within {timeouts.first_byte:g} s")

@@ -97,6 +97,7 @@ PURE = [
     "proxy/conditions.py",
     "proxy/config_match.py",
     "proxy/config_routes.py",
+    "proxy/deadline.py",
     "proxy/exchange.py",
     "proxy/explain.py",
     "proxy/fields.py",

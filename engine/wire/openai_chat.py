@@ -24,8 +24,9 @@ def routes(serving: Serving) -> list[web.RouteDef]:
     """This module's part of the server."""
 
     async def create(request: web.Request) -> web.StreamResponse:
-        standing = read_standing(request.headers, time.monotonic())
+        arrived_at = time.monotonic()
         asked = parse_chat_request(await read_object(request, serving))
+        standing = read_standing(request.headers, arrived_at, streams=asked.stream)
         async with serving.use(asked.model, ChatModel) as model:
             with places_for(serving, model, asked.recipe.n):
                 return await _answer(serving, model, asked, standing, request)

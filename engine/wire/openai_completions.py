@@ -25,8 +25,9 @@ def routes(serving: Serving) -> list[web.RouteDef]:
     """This module's part of the server."""
 
     async def create(request: web.Request) -> web.StreamResponse:
-        standing = read_standing(request.headers, time.monotonic())
+        arrived_at = time.monotonic()
         asked = parse_completion_request(await read_object(request, serving))
+        standing = read_standing(request.headers, arrived_at, streams=asked.stream)
         async with serving.use(asked.model, ChatModel) as model:
             with places_for(serving, model, len(asked.prompts) * asked.recipe.n):
                 return await _answer(serving, model, asked, standing, request)

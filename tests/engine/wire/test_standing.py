@@ -25,9 +25,18 @@ def test_a_deadline_counts_from_the_arrival(written: str, seconds: float) -> Non
     assert read_standing(headers, 7.0) == Standing("team-a", 2, 7.0 + seconds)
 
 
+@pytest.mark.parametrize(("streams", "seconds"), [(False, 1.0), (True, 2.0)])
+def test_a_timeout_is_a_deadline_of_what_begins_when_it_is_done(streams: bool, seconds: float) -> None:
+    headers = {"headrace-deadline": "2s", "headrace-timeout": "1000ms"}
+    assert read_standing(headers, 7.0, streams=streams) == Standing("", 1, 7.0 + seconds)
+    only = read_standing({"headrace-timeout": "1s"}, 7.0, streams=streams)
+    assert only.deadline_at == (None if streams else 8.0)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("headrace-timeout", "1"),
         ("headrace-priority", "urgent"),
         ("headrace-priority", ""),
         ("headrace-deadline", "2"),
