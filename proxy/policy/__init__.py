@@ -22,6 +22,7 @@ from proxy.policy import (
     context_guard,
     cors,
     headers,
+    idempotency,
     in_flight,
     priority,
     rate_limit,
@@ -45,12 +46,13 @@ POLICIES: tuple[PolicyModule, ...] = (
     size_limit,
     in_flight,
     rate_limit,
+    idempotency,
     context_guard,
     trim,
 )
 
 #: What stands behind it may go by the model that a request is for, on routes by models.
-_BEFORE_MODELS = rate_limit
+_BEFORE_MODELS = idempotency
 
 if TYPE_CHECKING:
     PolicySet = Table

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.idempotency.key import place_of
 from proxy.idempotency.sqlite_store import SqliteStore
 from proxy.idempotency.store import StoreError
 
@@ -48,6 +49,14 @@ async def put(kept: SqliteStore, name: object, answer: bytes, expires_at: float 
     await asyncio.wait_for(done.wait(), 30.0)
 
 
+def modes(directory: Path) -> list[int]:
+    return [stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()]
+
+
+def contents(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in directory.iterdir())
+
+
 async def test_L22_i_an_answer_outlives_a_restart_and_not_its_time(tmp_path: Path) -> None:
     file = tmp_path / "answers.db"
     async with store(file) as before:
@@ -67,18 +76,16 @@ async def test_workers_share_the_file_and_nobody_else_reads_it(tmp_path: Path) -
         await asyncio.gather(*(put(each, (each is one, i), b"%d" % i) for each in (one, other) for i in range(50)))
         for of_one in (True, False):
             assert [other.get(place((of_one, i)), 0.0) for i in range(50)] == [b"%d" % i for i in range(50)]
-        assert [stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*")] == [0o600] * 3
+        assert modes(tmp_path) == [0o600] * 3
 
 
 async def test_K02_the_file_holds_neither_keys_nor_names(tmp_path: Path) -> None:
-    from proxy.idempotency.key import place_of
-
     file = tmp_path / "answers.db"
     async with store(file) as kept:
         done = asyncio.Event()
         kept.put(place_of("r", "key alice", b"sk-SECRET"), b"answer", LATER, 0.0, done.set)
         await asyncio.wait_for(done.wait(), 30.0)
-        written = b"".join(path.read_bytes() for path in tmp_path.glob("*"))
+        written = contents(tmp_path)
     assert b"answer" in written
     assert b"SECRET" not in written
     assert b"alice" not in written

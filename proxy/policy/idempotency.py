@@ -1,0 +1,209 @@
+"""A request with an idempotency key is carried out once; whoever repeats it gets the answer that was kept. Pure.
+
+POST and PATCH only: other methods are idempotent by themselves, and their key is ignored. What a key belongs to is the
+route and the API key or user, else the client's address. A claim is a permit of the shared table: of all requests with
+one key, in all workers, one has it, and the others get 409 meanwhile; a worker that dies gives its claims back. An
+answer is kept when it is complete and would be the same again (``is_final``); 5xx, 429, what broke off and what the
+client did not wait for are not, and leave the key free. One that is too large to be kept is remembered as such: its
+request is refused from then on rather than carried out twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from proxy.answer_filter import add_filter
+from proxy.cells import Counter
+from proxy.chain import Policy
+from proxy.client_address import counted_as
+from proxy.config import Table
+from proxy.errors import Kind, refuse
+from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
+from proxy.idempotency.answer import StoredAnswer, is_final
+from proxy.idempotency.key import BadKey, key_of, place_of
+from proxy.idempotency.reading import read_fingerprint
+from proxy.idempotency.recorder import Recorder
+from proxy.idempotency.sqlite_store import SqliteStore
+from proxy.idempotency.store import AnswerStore, MemoryStore, StoreError
+from proxy.policy.env import PolicyEnv
+from proxy.shared.permits import Permits
+from proxy.units import Duration, Size, spell_size
+
+NAME = "idempotency"
+ALWAYS = False
+
+RETRY_AFTER_S = 1.0  # how long the first one still takes is not known; a second is soon
+_METHODS = frozenset(("POST", "PATCH"))
+_OUTCOMES = ("kept", "replayed", "in_flight", "reused", "too_large", "not_kept", "dropped")
+
+
+class File(Table):
+    """A SQLite file, which keeps answers across restarts."""
+
+    path: Annotated[str, Field(min_length=2, pattern="^/")]  # made if it is not there; its directory must be
+    size: Annotated[Size, Field(ge=16 << 20)] = 256 << 20  # of the file; the oldest answers make room
+    entries: Annotated[int, Field(ge=100)] = 100_000
+
+
+class Config(Table):
+    ttl: Annotated[Duration, Field(gt=0)] = 86_400.0  # for which an answer is kept
+    answer: Annotated[Size, Field(gt=0, le=4 << 20)] = 1 << 20  # a larger one is not kept, nor carried out again
+    store: Literal["memory"] | File = "memory"  # of the box: 64 MiB for all routes, until headrace stops
+
+    @model_validator(mode="after")
+    def _fits(self) -> Config:
+        if isinstance(self.store, File) and self.store.size < 4 * self.answer:
+            raise ValueError("store.size must be at least four times `answer`")
+        return self
+
+
+def build(config: Config, env: PolicyEnv) -> Idempotency:
+    """The policy of one route. Raises ValueError if the file's directory cannot be written to."""
+    outcomes = {
+        outcome: env.cells.counter(
+            "headrace_idempotency_total",
+            "Requests with an idempotency key, by what became of them or their answer.",
+            {"route": env.route, "outcome": outcome},
+        )
+        for outcome in _OUTCOMES
+    }
+    return Idempotency(config, env.route, env.shared.permits(NAME), _store(config, env, outcomes["dropped"]), outcomes)
+
+
+def _store(config: Config, env: PolicyEnv, dropped: Counter) -> AnswerStore:
+    file = config.store
+    if not isinstance(file, File):
+        return MemoryStore(env.shared.answers(), dropped.add)
+    directory = os.path.dirname(file.path)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ValueError(f"idempotency.store.path: {directory} is no directory that headrace may write to")
+    key = (NAME, file.path, file.size, file.entries)
+    return env.states.get(key, lambda: SqliteStore(file.path, file.size, file.entries, dropped.add))
+
+
+class _Use:
+    """One request's key. permit: its claim, once it has one."""
+
+    __slots__ = ("fingerprint", "head", "key", "permit", "place", "recorder", "wrong")
+
+    def __init__(self, key: bytes, wrong: str = "") -> None:
+        self.key = key
+        self.wrong = wrong  # why the key cannot be used
+        self.fingerprint = b""
+        self.place = b""
+        self.permit = -1
+        self.recorder: Recorder | None = None
+        self.head: Head | None = None
+
+
+class Idempotency(Policy):
+    def __init__(
+        self, config: Config, route: str, claims: Permits, store: AnswerStore, outcomes: dict[str, Counter]
+    ) -> None:
+        self._ttl_s = config.ttl
+        self._answer_bytes = config.answer
+        self._route = route
+        self._claims = claims
+        self._store = store
+        self._outcomes = outcomes
+
+    def reads_body(self) -> bool:
+        return True
+
+    def gather(self, x: Exchange) -> Awaitable[None] | None:
+        """Read the body of a request with a key, for its fingerprint."""
+        if x.method not in _METHODS:
+            return None
+        try:
+            key = key_of(x.headers)
+        except BadKey as error:
+            x.scratch[NAME] = _Use(b"", str(error))
+            return None
+        if key is None:
+            return None
+        x.scratch[NAME] = use = _Use(key)
+        return self._read(x, use)
+
+    async def _read(self, x: Exchange, use: _Use) -> None:
+        use.fingerprint = await read_fingerprint(x)
+
+    def admit(self, x: Exchange, now: float) -> Reply | None:
+        use: _Use | None = x.scratch.get(NAME)
+        if use is None:
+            return None
+        if use.wrong:
+            return refuse(x, Kind.BAD_REQUEST, use.wrong, code="invalid_idempotency_key")
+        whose = f"key {x.key_id}" if x.key_id is not None else f"client {counted_as(x.client)}"
+        use.place = place_of(self._route, whose, use.key)
+        use.permit = self._claims.take(use.place.hex(), 1)
+        if use.permit < 0:
+            self._outcomes["in_flight"].add()
+            message = "A request with this idempotency key is still being carried out. Try again shortly."
+            return refuse(x, Kind.CONFLICT, message, retry_after_s=RETRY_AFTER_S, code="idempotent_request_in_progress")
+        try:
+            kept = self._store.get(use.place, _wall(x, now))
+            answer = StoredAnswer.decoded(kept) if kept is not None else None
+        except (StoreError, ValueError):
+            message = (
+                "The answers to earlier requests cannot be read now, so that none is carried out twice. Try later."
+            )
+            return refuse(x, Kind.CAPACITY, message, retry_after_s=RETRY_AFTER_S, violated=(NAME,))
+        if answer is None:
+            use.recorder = Recorder(self._answer_bytes)
+            add_filter(x, use.recorder)
+            return None
+        return self._again(x, use, answer)
+
+    def _again(self, x: Exchange, use: _Use, answer: StoredAnswer) -> Reply:
+        """What is said to a request whose key was used before."""
+        if answer.fingerprint != use.fingerprint:
+            self._outcomes["reused"].add()
+            message = (
+                "This idempotency key was used for another request: method, path, query, Content-Type and every byte "
+                "of the body must be the same. Use a new key."
+            )
+            return refuse(x, Kind.KEY_REUSED, message)
+        if answer.body is None:
+            self._outcomes["too_large"].add()
+            message = (
+                f"This request was carried out, with status {answer.status}, but its answer was larger than the "
+                f"{spell_size(self._answer_bytes)} that are kept. To have it carried out again, use a new key."
+            )
+            return refuse(x, Kind.CONFLICT, message, code="idempotent_answer_too_large")
+        self._outcomes["replayed"].add()
+        return answer.reply()
+
+    def respond(self, x: Exchange, head: Head, now: float) -> None:
+        """Keep the head as it is here: earlier policies add to it what they add to the replayed one, too."""
+        use: _Use | None = x.scratch.get(NAME)
+        if use is not None and use.recorder is not None:
+            use.head = Head(head.status, list(head.headers))
+
+    def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
+        use: _Use | None = x.scratch.pop(NAME, None)
+        if use is None or use.permit < 0:
+            return
+        permit, claims = use.permit, self._claims
+        recorder, head = use.recorder, use.head
+        if recorder is None:
+            claims.give_back(permit)
+        elif (
+            head is None or not recorder.complete or outcome.ending is not Ending.COMPLETE or not is_final(head.status)
+        ):
+            self._outcomes["not_kept"].add()
+            claims.give_back(permit)
+        else:
+            self._outcomes["kept"].add()
+            answer = StoredAnswer.of(use.fingerprint, head, recorder.body).encoded()
+            at = _wall(x, now)
+            # The claim is held until the answer is there, so that nobody finds neither.
+            self._store.put(use.place, answer, at + self._ttl_s, at, lambda: claims.give_back(permit))
+
+
+def _wall(x: Exchange, now: float) -> float:
+    """The wall clock at ``now``."""
+    return x.wall_at + (now - x.started_at)
