@@ -8,10 +8,11 @@ next to nothing. Tokens of all rows lie one after another; `gather` spreads them
 and `scatter` brings them back.
 """
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,10 +185,28 @@ class Decoder:
         return bound
 
 
+class _Outputs(NamedTuple):
+    """The graph's outputs but for keys and values, by their names there, with a row for each of the logits."""
+
+    top_ids: NDArray[np.int64]
+    top_logits: NDArray[np.float32]
+    logsumexp: NDArray[np.float32]
+    logits: NDArray[np.float32]
+
+    @classmethod
+    def make(cls, rows: int, facts: ChatFacts) -> "_Outputs":
+        """All zero. The vocabularies have a mapping of their own, so the box has it back as soon as nobody looks."""
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        whole = np.frombuffer(mmap.mmap(-1, 4 * rows * facts.vocab_size, flags=flags), np.float32)
+        best = np.zeros((rows, facts.top_k), np.int64), np.zeros((rows, facts.top_k), np.float32)
+        return cls(*best, np.zeros((rows, 1), np.float32), whole.reshape(rows, facts.vocab_size))
+
+
 class _StepArrays:
     """The small arrays of a run, made once for the largest run and bound by address for the part in use.
 
-    Those of the logits grow to the most that a run asked for: a vocabulary takes up to 600 KiB a row.
+    A run that wants more logits than there are slots, after drafts, has arrays of its own for them, which go with it: a
+    vocabulary takes up to 600 KiB a row, and the most that was ever wanted would stay.
     """
 
     def __init__(self, slots: int, facts: ChatFacts, *, least: int) -> None:
@@ -202,16 +221,9 @@ class _StepArrays:
         self._query_seqlens = np.zeros(slots, np.int32)
         self._total = np.zeros((), np.int32)
         self._facts = facts
-        self._sizes = (0, 0, 0, 0, 0)  # slots covered, longest row, tokens, logits, logits that the arrays hold
-        self._make_outputs(max(least, slots))
-
-    def _make_outputs(self, most: int) -> None:
-        """Arrays for up to `most` logits; what was handed out of the old ones stays as it is."""
-        self._most_logits = most
-        self._top_ids = np.zeros((most, self._facts.top_k), np.int64)
-        self._top_logits = np.zeros((most, self._facts.top_k), np.float32)
-        self._logsumexp = np.zeros((most, 1), np.float32)
-        self._logits = np.zeros((most, self._facts.vocab_size), np.float32)
+        self._sizes = (0, 0, 0, 0, 0)  # slots covered, longest row, tokens, logits, which outputs
+        self._usual = self._outputs = _Outputs.make(max(least, slots), facts)
+        self._num_large = 0  # runs with outputs of their own so far
 
     def lay_out(self, rows: Sequence[RowWork], first: int, end: int, held_tokens: NDArray[np.int32]) -> None:
         """Fill the inputs of a run over the slots [first, end)."""
@@ -237,10 +249,12 @@ class _StepArrays:
         self._tokens[start:tokens] = self._tokens[start - 1]
         self._scatter[start:tokens] = self._scatter[start - 1]
         self._last[logits:num_logits] = start - 1
-        if num_logits > self._most_logits:
-            self._make_outputs(num_logits)
+        self._outputs, which = self._usual, 0
+        if num_logits > len(self._usual.logits):
+            self._num_large += 1
+            self._outputs, which = _Outputs.make(num_logits, self._facts), self._num_large
         self._total[()] = max(longest, int(self._seqlens_k[:covered].max()) + 1)
-        self._sizes = (covered, longest, tokens, num_logits, self._most_logits)
+        self._sizes = (covered, longest, tokens, num_logits, which)
 
     def bind(self, bound: _Binding) -> None:
         """Bind the parts in use as the graph's inputs and outputs, unless they are bound so already."""
@@ -257,23 +271,18 @@ class _StepArrays:
             ("query_seqlens", self._query_seqlens, (covered,)),
             ("total", self._total, ()),
         ]
-        outputs: list[tuple[str, NDArray[Any]]] = [
-            ("top_ids", self._top_ids),
-            ("top_logits", self._top_logits),
-            ("logsumexp", self._logsumexp),
-            ("logits", self._logits),
-        ]
         for name, array, shape in inputs:
             bound.binding.bind_input(name, "cpu", 0, array.dtype, shape, array.ctypes.data)
-        for name, array in outputs:
+        for name, array in self._outputs._asdict().items():
             bound.binding.bind_output(name, "cpu", 0, array.dtype, (logits, *array.shape[1:]), array.ctypes.data)
 
     def results(self, rows: Sequence[RowWork]) -> list[list[RowLogits]]:
         """What the run wrote, by row; a copy but for the whole vocabulary."""
         count = sum(row.num_logits for row in rows)
-        ids, logits = self._top_ids[:count].copy(), self._top_logits[:count].copy()
-        sums: list[float] = self._logsumexp[:count, 0].tolist()
-        every = map(RowLogits, ids, logits, sums, self._logits)
+        outputs = self._outputs
+        ids, logits = outputs.top_ids[:count].copy(), outputs.top_logits[:count].copy()
+        sums: list[float] = outputs.logsumexp[:count, 0].tolist()
+        every = map(RowLogits, ids, logits, sums, outputs.logits)
         return [list(islice(every, row.num_logits)) for row in rows]
 
 

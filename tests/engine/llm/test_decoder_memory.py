@@ -79,3 +79,14 @@ def test_the_box_gives_exactly_the_memory_that_is_counted(decoder: Decoder) -> N
     check(52, 150, 33)
     decoder.release(1)
     check(52, 33)
+
+
+def test_outputs_of_a_run_with_many_logits_go_with_it_and_the_usual_ones_are_bound_again(decoder: Decoder) -> None:
+    rows = [RowWork(0, SYSTEM, 0, 1), RowWork(0, SYSTEM, 0, len(SYSTEM)), RowWork(0, SYSTEM, 0, 20)]
+    (expected,) = logits(decoder, rows[0])
+    for row in [*rows, *rows]:
+        (found,) = logits(decoder, row)
+        np.testing.assert_allclose(found, expected, atol=0.02)
+    assert len(decoder._step._outputs.logits) == 20
+    decoder.run(rows[:1])
+    assert len(decoder._step._outputs.logits) == decoder.slots
