@@ -250,6 +250,9 @@ def _not_another(other: str, name: str, config: ProxyConfig) -> str:
 
 
 def _check_limits(config: ProxyConfig) -> Iterator[Problem]:
+    for name, table in config.limits.items():
+        if table.tokens is not None:
+            yield ("limits", name, "tokens"), "no policy counts tokens yet, so this would limit nobody; say `requests`"
     for i, route in enumerate(config.routes):
         policies = route.policies
         authenticated = any(getattr(policies, name, None) is not None for name in ("auth", "basic_auth"))

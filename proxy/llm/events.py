@@ -51,7 +51,12 @@ class EventSplitter:
 
 def event_data(event: bytes) -> bytes:
     """The data of an event: its ``data`` lines, joined by LF; b"" for a comment or an event without any."""
-    if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.find(b"\n") == len(event) - 2:
+    if (
+        event.startswith(b"data: ")
+        and event.endswith(b"\n\n")
+        and event.find(b"\n") == len(event) - 2
+        and b"\r" not in event  # which ends a line, too
+    ):
         return event[6:-2]  # as nearly every event is written
     lines = []
     for line in _LINE.split(event):

@@ -60,7 +60,7 @@ def read_to_the_end(stream: http.client.HTTPResponse) -> tuple[bytes, bool]:
 def test_a_killed_engine_ends_streams_with_an_error_and_comes_back(start: Start) -> None:
     appliance = start()
     proxies, [engine] = appliance.children("proxy"), appliance.children("engine")
-    with ExitStack() as clients:
+    with ExitStack() as clients, ThreadPoolExecutor(1) as other:
         streams = [
             clients.enter_context(appliance.stream("/v1/chat/completions", LONG_STREAM)) for _ in range(NUM_STREAMS)
         ]
@@ -70,14 +70,16 @@ def test_a_killed_engine_ends_streams_with_an_error_and_comes_back(start: Start)
 
         os.kill(engine, signal.SIGKILL)
 
-        for stream in streams:
-            rest, ended_cleanly = read_to_the_end(stream)
+        ends = [read_to_the_end(streams[0])]
+        asked = other.submit(statuses_until_served, appliance)  # beside the others: it may be back before all are read
+        ends += map(read_to_the_end, streams[1:])
+        for rest, ended_cleanly in ends:
             *_, last = [event for event in rest.split(b"\n\n") if event.strip()]
             assert "message" in json.loads(last.strip().removeprefix(b"data: "))["error"]
             assert b"[DONE]" not in rest
             assert not ended_cleanly
 
-    refused, served = statuses_until_served(appliance)
+        refused, served = asked.result()
     assert served == 200
     assert refused
     assert all(status == 503 and int(retry_after) >= 1 for status, retry_after in refused)
