@@ -18,6 +18,7 @@ COMPILED = [
     "proxy/downstream.py",
     "proxy/edge_server.py",
     "proxy/exchange.py",
+    "proxy/failure_replies.py",
     "proxy/fields.py",
     "proxy/forward.py",
     "proxy/front.py",
@@ -43,6 +44,7 @@ COMPILED = [
     "proxy/policy/request_id.py",
     "proxy/policy/size_limit.py",
     "proxy/relay.py",
+    "proxy/request_head.py",
     "proxy/rewrite.py",
     "proxy/route.py",
     "proxy/shared/columns.py",
@@ -73,6 +75,7 @@ COMPILED = [
     "proxy/upstream/state.py",
     "proxy/upstream/transport.py",
     "proxy/upstream/window.py",
+    "proxy/verdict.py",
 ]
 
 if os.environ.get("HEADRACE_COMPILE") == "1":

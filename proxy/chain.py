@@ -81,31 +81,11 @@ class Chain:
     def admit(self, x: Exchange, now: float) -> Reply | None:
         """The first policy's Reply, or None if all let the request pass: all those before the first that reads the
         body. An exception counts its policy as asked."""
-        asked = 0
-        try:
-            for index, hook in self._admit:
-                asked = index
-                reply = hook(x, now)
-                if reply is not None:
-                    return reply
-            asked = self._num_first
-        finally:
-            x.asked = asked
-        return None
+        return _ask(self._admit, 0, self._num_first, x, now)
 
     def admit_rest(self, x: Exchange, now: float) -> Reply | None:
         """The same for the policies that ``admit`` left."""
-        asked = self._num_first
-        try:
-            for index, hook in self._admit_rest:
-                asked = index
-                reply = hook(x, now)
-                if reply is not None:
-                    return reply
-            asked = len(self.policies)
-        finally:
-            x.asked = asked
-        return None
+        return _ask(self._admit_rest, self._num_first, len(self.policies), x, now)
 
     def abandon(self, x: Exchange) -> None:
         """Count every policy as asked: the client left while facts were gathered, and it is settled all the same."""
@@ -142,6 +122,23 @@ class Chain:
                 fault = fault or error
         if fault is not None:
             raise fault
+
+
+def _ask(
+    hooks: Sequence[tuple[int, Callable[[Exchange, float], Reply | None]]], asked: int, num_all: int, x: Exchange,
+    now: float,
+) -> Reply | None:  # fmt: skip
+    """Admit by these hooks, each with how many are asked with it. asked: before them; num_all: when all let it pass."""
+    try:
+        for index, hook in hooks:
+            asked = index
+            reply = hook(x, now)
+            if reply is not None:
+                return reply
+        asked = num_all
+    finally:
+        x.asked = asked
+    return None
 
 
 def _in_turn(hooks: Sequence[Callable[[Exchange], Awaitable[None] | None]], x: Exchange) -> Awaitable[None] | None:

@@ -1,8 +1,8 @@
 """Forwarding one admitted request: attempt after attempt, until there is an answer or a reason why not.
 
-Composes the pure parts: the breaker lets the request pass, the pool chooses a server, ``retry`` decides about another
-attempt, ``errors`` words the failure. Owns the order in which they are asked and what each is told at the end; the
-bytes go by ``Relay`` and ``Upload``.
+Composes the other parts: the breaker lets the request pass, the pool chooses a server, ``retry`` decides about another
+attempt, ``failure_replies`` words the failure, ``verdict`` says whose it was. Owns the order in which they are asked
+and what each is told at the end; the bytes go by ``Relay`` and ``Upload``.
 
 What is tried again: nothing once a byte of the answer was sent; else idempotent methods, anything of which no byte was
 sent, and POST to the local engine, whose work leaves no trace; always only while the body can be sent again.
@@ -24,13 +24,13 @@ from proxy.config import Timeouts
 from proxy.downstream import ClientConnection
 from proxy.edge_server import Work
 from proxy.errors import Kind, refuse
-from proxy.exchange import Ending, Exchange, Reply
-from proxy.headers import join_head, upstream_request_headers
+from proxy.exchange import Ending, Exchange
+from proxy.failure_replies import breaker_open, engine_down, failure_reply
 from proxy.llm.hold import DECLINES, Hold
 from proxy.llm.splice import with_member
 from proxy.model_routes import Target
 from proxy.relay import End, Relay
-from proxy.rewrite import request_target
+from proxy.request_head import request_head
 from proxy.route import Route
 from proxy.sink import Sink
 from proxy.upload import TooLarge, Upload
@@ -40,19 +40,18 @@ from proxy.upstream.key_ring import REFUSES_KEY
 from proxy.upstream.permit import Permit, Refused
 from proxy.upstream.retry import Failure
 from proxy.upstream.transport import UpstreamConnection
-from proxy.upstream.upstream import ENGINE_RETRY_AFTER_S, Upstream
+from proxy.upstream.upstream import Upstream
+from proxy.verdict import server_worked, settle
 
 log = logging.getLogger("headrace.proxy")
 
 _draw: Final = random.random
 _COMPLETE: Final = Ending.COMPLETE
 _FAILED: Final = Ending.UPSTREAM_FAILED
-_ABORTED: Final = Ending.UPSTREAM_ABORTED
 _REFUSED: Final = Ending.REFUSED
 _STALE: Final = Failure.STALE
 _DECLINED: Final = Failure.DECLINED
 _NOTHING: Final[frozenset[int]] = frozenset()
-_DECLINED_RETRY_S: Final = 5.0  # when to come back if the upstream did not say
 _CLIENT_GONE: Final = End(Ending.CLIENT_GONE, 499)
 
 
@@ -127,11 +126,11 @@ class Forward:
         """A permit for the request; None, and why not, if the upstream takes none now."""
         self._x.upstream = upstream.name
         if upstream.engine.down is not None:
-            self._why_not = self._engine_down(upstream.engine.down)
+            self._why_not = engine_down(self._x, upstream.engine.down)
             return None
         permit = upstream.breaker.admit(now)
         if isinstance(permit, Refused):
-            self._why_not = self._breaker_open(upstream, permit)
+            self._why_not = breaker_open(self._x, upstream, permit)
             return None
         upstream.budget.request(now)
         return permit
@@ -235,7 +234,7 @@ class Forward:
     def _judge(self, end: End, now: float) -> None:
         """Tell the server's state how the attempt ended, and remember it for the next one."""
         state = self._server.state
-        state.finished(_server_worked(end), now)
+        state.finished(server_worked(end), now)
         if end.retry_after_s:
             state.cool(end.retry_after_s, now)
         keys = self._upstream.keys
@@ -249,9 +248,9 @@ class Forward:
 
     def _end(self, end: End, now: float) -> None:
         """Settle and tell, once, when there will be no other attempt."""
-        _settle(self._upstream, self._permit, end, now)
+        settle(self._upstream, self._permit, end, now)
         if end.ending is _FAILED:
-            end.reply = self._word_failure(end)
+            end.reply = failure_reply(self._x, self._upstream, end)
             end.status = end.reply.status
         self._done(end)
 
@@ -351,7 +350,7 @@ class Forward:
         if found is None:
             self._x.served_by, self._x.upstream = target, upstream.name
             return None
-        _settle(upstream, permit, end, now)
+        settle(upstream, permit, end, now)
         self._permit = found
         return 0.0
 
@@ -379,94 +378,3 @@ class Forward:
         if end.failure is _STALE and attempt == 1:
             self._num_free += 1
         return delay_s
-
-    # Failures in words
-
-    def _engine_down(self, why: str) -> End:
-        reply = self._engine_reply()
-        return End(_FAILED, reply.status, f"engine down: {why}", reply)
-
-    def _engine_reply(self) -> Reply:
-        """Why it is down is for the log: it may name paths, of which clients learn nothing."""
-        message = f"The inference engine is not serving; try again in {ENGINE_RETRY_AFTER_S:g} s."
-        return refuse(self._x, Kind.ENGINE_DOWN, message, retry_after_s=ENGINE_RETRY_AFTER_S)
-
-    def _breaker_open(self, upstream: Upstream, refused: Refused) -> End:
-        message = f"The upstream {upstream.name} has failed too often and is spared for a while. Try again later."
-        reply = refuse(self._x, Kind.BREAKER_OPEN, message, retry_after_s=refused.retry_after_s)
-        return End(_REFUSED, reply.status, "breaker open", reply)
-
-    def _word_failure(self, end: End) -> Reply:
-        name, reason = self._upstream.name, end.reason
-        if end.failure is _DECLINED:
-            message = (
-                f"The upstream {name} did not take the request ({reason}), and no other one could. Try again later."
-            )
-            return refuse(self._x, Kind.CAPACITY, message, retry_after_s=end.retry_after_s or _DECLINED_RETRY_S)
-        if end.failure is Failure.TIMEOUT:
-            return refuse(self._x, Kind.UPSTREAM_TIMEOUT, f"The upstream {name} was too slow: {reason}.")
-        if self._upstream.is_local and end.failure is not Failure.PROTOCOL:
-            return self._engine_reply()
-        if end.failure is Failure.CONNECT:
-            return refuse(self._x, Kind.UPSTREAM_CONNECT, f"The upstream {name} cannot be reached: {reason}.")
-        if end.failure is Failure.PROTOCOL:
-            return refuse(self._x, Kind.UPSTREAM_PROTOCOL, f"The upstream {name} answered wrongly: {reason}.")
-        return refuse(self._x, Kind.UPSTREAM_ABORTED, f"The upstream {name} failed: {reason}.")
-
-
-def request_head(
-    x: Exchange, upstream: Upstream, authorization: bytes | None = None, *, may_switch: bool = False
-) -> bytes:
-    """The head of the request as the upstream receives it; framing is made here. authorization: ours, instead of the
-    client's. may_switch: it asks for WebSocket."""
-    if authorization is not None:
-        x.drop.add(b"authorization")
-    if upstream.is_local:
-        x.drop.add(b"headrace-key")
-    parts = [f"{x.method} {request_target(x)} HTTP/1.1\r\n".encode("latin-1")]
-    join_head(parts, upstream_request_headers(x))
-    if authorization is not None:
-        parts.append(b"Authorization: %b\r\n" % authorization)
-    if upstream.is_local and x.key_id is not None:
-        # The engine shares itself out between keys, so only the edge may say whose a request is.
-        parts.append(f"Headrace-Key: {x.key_id}\r\n".encode("latin-1"))
-    if x.deadline is not None:
-        parts.append(x.deadline.fields(x.connected_at))
-    if x.content_length is not None:
-        parts.append(b"Content-Length: %d\r\n" % x.content_length)
-    elif x.has_body:
-        parts.append(b"Transfer-Encoding: chunked\r\n")
-    parts.append(b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n" if may_switch else b"\r\n")
-    return b"".join(parts)
-
-
-def _settle(upstream: Upstream, permit: Permit, end: End, now: float) -> None:
-    """Tell the breaker how the upstream did."""
-    answered = end.ending is _COMPLETE or end.failure is _DECLINED
-    refused = answered and (end.status == 429 or end.status == 503)
-    # A 503 of the engine is about one of its models; of its own health the supervisor tells.
-    ok = None if refused and upstream.is_local else _counts_as(end)
-    permit.settle(ok, now, refused, end.retry_after_s)
-
-
-def _counts_as(end: End) -> bool | None:
-    """What the breaker is told: a client that left, or whose body broke off, says nothing about the upstream; nor does
-    the end of a tunnel, whose beginning was counted."""
-    if end.status == 101:
-        return None
-    if end.ending is _COMPLETE:
-        return end.status < 500 if end.status != 429 else None
-    if end.failure is _DECLINED and 400 <= end.status < 500:
-        return None  # our key, our share or the model's name: no fault of the upstream
-    if end.ending in (_FAILED, _ABORTED):
-        return False
-    return None
-
-
-def _server_worked(end: End) -> bool | None:
-    """What passive health is told: a 5xx is an answer, a connection that broke is not; a stale one says nothing."""
-    if end.ending is _COMPLETE:
-        return True
-    if end.ending in (_FAILED, _ABORTED):
-        return None if end.failure is _STALE else end.failure is _DECLINED
-    return None

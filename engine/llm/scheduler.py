@@ -161,7 +161,8 @@ class Scheduler:
         active = [sequence for sequence in self.running if not sequence.parked]
         shares = [Share(sequence, 1) for sequence in active if sequence.decoding]
         reading = [sequence for sequence in active if not sequence.decoding]
-        allowance_s = self._cost.planned_s(allowance_s)
+        if shares:  # somebody waits for the next token; else a longer step keeps nobody waiting
+            allowance_s = self._cost.planned_s(allowance_s)
         least = SMALLEST_CHUNK  # whatever the allowance, so that somebody gets on
         ahead: list[Sequence] = []
         for sequence in self._in_turn(reading):

@@ -30,6 +30,22 @@ def test_decodes_come_before_a_prompt_is_read_and_the_prompt_is_cut_to_the_allow
     assert step(queue, allowance_s=0.0) == [(first, 1), (second, 3)]
 
 
+def test_reading_is_planned_shorter_where_steps_differ_but_only_if_somebody_waits_for_its_next_token() -> None:
+    queue = scheduler()
+    for number in range(200):
+        queue._cost.observe([0], [(50, 0)], 0.01 + 50 * TOKEN_S * (0.5 if number % 2 else 1.5))
+    alone = queue._cost.chunk_tokens(0.1)
+    first, second = sequence(num_prompt=200, max_tokens=9), sequence(num_prompt=200)
+    queue.add(first)
+    assert step(queue, allowance_s=0.1) == [(first, alone)]
+    while not first.decoding:
+        step(queue)
+    queue.add(second)
+    [(_, one), (_, beside)] = step(queue, allowance_s=0.1)
+    assert one == 1
+    assert alone / 2 - 1 <= beside < alone
+
+
 def test_a_chunk_is_never_longer_than_the_decoder_takes() -> None:
     queue = scheduler(max_chunk=8)
     queue.add(sequence(num_prompt=20))
