@@ -44,9 +44,12 @@ class Pace:
         return line.run_s(rows * size)
 
     def run_cost_s(self, size: int) -> float:
-        """What a run of rows of this size costs beyond them: what one row saves that runs along with others."""
+        """What a run of rows of this size costs beyond them: what one row saves that runs along with others. 0.0 until
+        any run has been observed: nobody waits for a gain that is only guessed."""
         line = self._lines.get(_bucket(size))
-        return self._scale.seconds_per_unit * self.run_cost if line is None else line.b
+        if line is not None:
+            return line.b
+        return self._scale.seconds_per_unit * self.run_cost if self._lines else 0.0
 
     @property
     def seconds_per_unit(self) -> float:

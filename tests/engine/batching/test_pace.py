@@ -9,7 +9,15 @@ from engine.batching.pace import Pace
 
 def test_before_any_run_the_prior_ratio_holds() -> None:
     pace = Pace(run_cost=16)
-    assert pace.run_s(1, 16) == pytest.approx(2 * pace.run_cost_s(16))
+    assert pace.run_s(2, 16) == pytest.approx(1.5 * pace.run_s(1, 16))
+
+
+def test_before_any_run_nothing_is_gained_by_waiting() -> None:
+    pace = Pace(run_cost=1e4)
+    assert pace.run_cost_s(4608) == 0.0
+    pace.observe(1, 4608, 0.014608)
+    assert pace.run_cost_s(4608) == pytest.approx(0.01)
+    assert pace.run_cost_s(16) == pytest.approx(0.01)
 
 
 def test_one_run_sets_the_scale_of_every_bucket() -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bench.joined import join
 from engine import model_folder
+from engine.batching.pace import Pace
 from engine.batching.settings import BatchingSettings
 from engine.device import Device
 from engine.encoder import load_encoder
@@ -24,14 +25,26 @@ PYTHON = Path(__file__).read_bytes()
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
+class UnmovedPace(Pace):
+    """Knows the prior ratio, whatever runs take."""
+
+    def observe(self, rows: int, size: int, elapsed_s: float) -> None:
+        pass
+
+
 async def answers(folder: Path, requests: list[Arrays], *, max_batch: int) -> tuple[TensorModel, list[Arrays]]:
-    """What the model answers to all of them at once."""
+    """What the model answers to all of them at once: all wait before the first runs, and what runs take on this box does
+    not decide which of them run together."""
     settings = ModelSettings(folder.name, str(folder), batching=BatchingSettings(max_batch=max_batch))
     model = load_tensor_model(model_folder.read(folder), settings, threads=0)
+    model.lane.pace = model.lane.batcher._pace = UnmovedPace(model.lane.pace.run_cost)
     device = Device("cpu", [model.lane], asyncio.get_running_loop())
+    waiting = [asyncio.ensure_future(model.infer(device, request)) for request in requests]
+    while device._inbox.qsize() < len(requests):
+        await asyncio.sleep(0)
     device.start()
     try:
-        return model, await asyncio.gather(*(model.infer(device, request) for request in requests))
+        return model, await asyncio.gather(*waiting)
     finally:
         assert await device.stop(60)
         model.close()
