@@ -65,6 +65,7 @@ class RequestError(Exception):
         fields = {"x-should-retry": "false"} if self.kind is Kind.DEADLINE else {}  # OpenAI's clients repeat a 408
         if self.retry_after_s is not None:
             fields["Retry-After"] = str(max(1, math.ceil(self.retry_after_s)))
+            fields["retry-after-ms"] = str(max(1, math.ceil(self.retry_after_s * 1000)))  # as OpenAI's clients read it
         return fields
 
 

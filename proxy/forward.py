@@ -5,7 +5,8 @@ attempt, ``failure_replies`` words the failure, ``verdict`` says whose it was. O
 and what each is told at the end; the bytes go by ``Relay`` and ``Upload``.
 
 What is tried again: nothing once a byte of the answer was sent; else idempotent methods, anything of which no byte was
-sent, and POST to the local engine, whose work leaves no trace; always only while the body can be sent again.
+sent, POST to the local engine, whose work leaves no trace, and what its answer asks for again; always only while the
+body can be sent again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 from time import monotonic
+from time import time as wall
 from typing import Final
 
 import orjson
@@ -24,7 +26,7 @@ from proxy.config import Timeouts
 from proxy.downstream import ClientConnection
 from proxy.edge_server import Work
 from proxy.errors import Kind, refuse
-from proxy.exchange import Ending, Exchange
+from proxy.exchange import Ending, Exchange, Head
 from proxy.failure_replies import breaker_open, engine_down, failure_reply
 from proxy.llm.hold import DECLINES, Hold
 from proxy.llm.splice import with_member
@@ -35,6 +37,7 @@ from proxy.route import Route
 from proxy.sink import Sink
 from proxy.upload import TooLarge, Upload
 from proxy.upstream import retry
+from proxy.upstream.attempts import asks_again, tried_before, tried_behind
 from proxy.upstream.connections import ConnectFailed, Server, ServerFull
 from proxy.upstream.key_ring import REFUSES_KEY
 from proxy.upstream.permit import Permit, Refused
@@ -267,8 +270,8 @@ class Forward:
             authorization = keys.values[self._key]
         hold = None if keys is None and x.targets is None else self._hold(now)
         relay = Relay(
-            x, self._route, client, self._sink, connection, self._timeouts, self._permit, done, uploading=uploading,
-            hold=hold,
+            x, self._route, client, self._sink, connection, self._timeouts, self._permit, done, self._asked_again,
+            uploading=uploading, hold=hold,
         )  # fmt: skip
         client.watcher = relay
         self._relays.add(relay)
@@ -329,7 +332,9 @@ class Forward:
 
     def _may_repeat(self) -> bool:
         upstream = self._upstream
-        return upstream.is_local or upstream.keys is not None or self._x.method in retry.IDEMPOTENT
+        if upstream.is_local or upstream.keys is not None or self._x.method in retry.IDEMPOTENT:
+            return True
+        return self._route.api == "openai"  # whose answers may ask for it
 
     def _decide(self, end: End, now: float) -> float | None:
         """Seconds until another attempt, or None: this was the last."""
@@ -358,23 +363,38 @@ class Forward:
         """Seconds until the same upstream is asked again, or None: it is not."""
         if end.ending is not _FAILED or end.failure is None:
             return None
-        if self._permit.probe and end.failure is not _STALE:
-            return None  # one probe is one request to the upstream
-        if self._x.deadline is not None and self._x.deadline.passed(now, False):
+        return end.again_in_s if end.failure is _DECLINED else self._retry(end.failure, now)
+
+    def _asked_again(self, head: Head) -> float | None:
+        """Seconds until the same upstream is asked again because its answer wants that; None: it is the answer."""
+        wait_s = asks_again(head, wall())
+        if wait_s is None:
             return None
-        attempt = self._x.attempts - self._num_free
+        delay_s = self._retry(_DECLINED, monotonic(), tried_behind(head))
+        return None if delay_s is None else max(wait_s, delay_s)
+
+    def _retry(self, failure: Failure, now: float, behind: int = 0) -> float | None:
+        """As ``retry.decide``, for the attempt that has just failed. behind: how often it was tried beyond it."""
+        x = self._x
+        if self._permit.probe and failure is not _STALE:
+            return None  # one probe is one request to the upstream
+        if x.deadline is not None and x.deadline.passed(now, False):
+            return None
+        attempt = x.attempts - self._num_free
+        tried = attempt if self._upstream.is_local else max(attempt + tried_before(x), behind)
         delay_s = retry.decide(
             self._route.config.retry or self._upstream.retry,
             self._upstream.budget,
             attempt=attempt,
-            method=self._x.method,
-            sent=end.failure is not Failure.CONNECT,
+            method=x.method,
+            sent=failure is not Failure.CONNECT,
             replayable=self._replayable(),
-            failure=end.failure,
+            failure=failure,
             draw=_draw(),
             now=now,
+            tried=tried,
             is_local=self._upstream.is_local,
         )
-        if end.failure is _STALE and attempt == 1:
+        if failure is _STALE and attempt == 1:
             self._num_free += 1
         return delay_s

@@ -30,6 +30,7 @@ from proxy.relay import End, Relay
 from proxy.route import ESCAPED_SLASH, Route
 from proxy.sink import Sink, http_date
 from proxy.tls import is_misdirected
+from proxy.upstream.attempts import tell_attempts
 
 log = logging.getLogger("headrace.proxy")
 
@@ -335,6 +336,8 @@ class _Answer:
 
     def _send(self, reply: Reply) -> None:
         head = Head(reply.status, [(b"Date", http_date()), *reply.headers], len(reply.body))
+        if self._x.attempts > 1:
+            tell_attempts(self._x, head)
         self._chain.respond(self._x, head, monotonic())
         self._sink.send(head, reply.body, close=reply.close)
 

@@ -30,8 +30,11 @@ HOP_BY_HOP: Final = frozenset(
 )
 #: Host is re-made, Expect is answered here, and no unasked protocol is tunnelled.
 _NOT_FORWARDED: Final = HOP_BY_HOP | {b"host", b"expect", b"http2-settings"}
-#: What names the client to upstreams, besides X-Forwarded-*. From a peer that is not trusted only our own arrives.
-_FORWARDING: Final = frozenset({b"forwarded", b"x-real-ip", b"true-client-ip", b"x-client-ip", b"x-cluster-client-ip"})
+#: What names the client to upstreams, besides X-Forwarded-*, and how often its request was tried. From a peer that is
+#: not trusted only our own arrives.
+_FORWARDING: Final = frozenset(
+    {b"forwarded", b"x-real-ip", b"true-client-ip", b"x-client-ip", b"x-cluster-client-ip", b"x-envoy-attempt-count"}
+)
 #: Values of Connection that name no field that is not of one hop anyway.
 _PLAIN_CONNECTION: Final = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
 

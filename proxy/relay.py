@@ -28,9 +28,9 @@ from proxy.llm.hold import Hold
 from proxy.route import Route
 from proxy.sink import Sink, http_date
 from proxy.tunnel import Tunnel
+from proxy.upstream.attempts import tell_attempts, wait_of
 from proxy.upstream.permit import Permit
 from proxy.upstream.retry import Failure
-from proxy.upstream.retry_after import retry_after_s
 from proxy.upstream.transport import Exchanger, UpstreamConnection
 
 log = logging.getLogger("headrace.proxy")
@@ -49,9 +49,10 @@ _ENGINE_LOST: Final = (
 
 class End:
     """How an attempt ended, or forwarding as a whole. reply: what is still to be sent to the client. failure: why there
-    is no answer, or why it broke off. retry_after_s: what an answer of 429 or 503 asked for."""
+    is no answer, or why it broke off. retry_after_s: what an answer of 429 or 503 asked for. again_in_s: when the
+    request is to be sent again, because the answer asks for it; None: it does not."""
 
-    __slots__ = ("ending", "failure", "reason", "reply", "retry_after_s", "status")
+    __slots__ = ("again_in_s", "ending", "failure", "reason", "reply", "retry_after_s", "status")
 
     def __init__(
         self,
@@ -68,15 +69,16 @@ class End:
         self.reply = reply
         self.failure = failure
         self.retry_after_s = retry_after_s
+        self.again_in_s: float | None = None
 
 
 class Relay(Exchanger):
     """``outcome`` is there once ``done`` was called, once; after UPSTREAM_FAILED nothing was sent to the client.
     uploading: some of the request is still to be sent."""
 
-    __slots__ = ("_client", "_done", "_filters", "_held", "_held_dated", "_hold", "_last_words", "_permit",
-                 "_pinged_at", "_retry_after_s", "_route", "_sink", "_status", "_tail", "_timeouts", "_tunnel", "_x",
-                 "connection", "outcome", "uploading")  # fmt: skip
+    __slots__ = ("_asked_again", "_client", "_done", "_filters", "_held", "_held_dated", "_hold", "_last_words",
+                 "_permit", "_pinged_at", "_retry_after_s", "_route", "_sink", "_status", "_tail", "_timeouts",
+                 "_tunnel", "_x", "connection", "outcome", "uploading")  # fmt: skip
 
     def __init__(
         self,
@@ -88,12 +90,15 @@ class Relay(Exchanger):
         timeouts: Timeouts,
         permit: Permit,
         done: Callable[[Relay], None],
+        asked_again: Callable[[Head], float | None],
         *,
         uploading: bool,
         hold: Hold | None = None,
     ) -> None:
-        """hold: what holds the beginning of the answer back, or sees when its content begins."""
+        """asked_again: decides whether an answer that is none is sent again, and when. hold: what holds the beginning
+        of the answer back, or sees when its content begins."""
         self._x = x
+        self._asked_again = asked_again
         self._hold = hold
         self._held: Head | None = None  # the answer's, while its beginning is held back
         self._held_dated = False
@@ -132,12 +137,17 @@ class Relay(Exchanger):
                 if told is not _CONTENT:
                     self._decline(head, f"answered {head.status}")
                     return
+        if head.status >= 400 and (again_in_s := self._asked_again(head)) is not None:
+            self._hold = None
+            self._decline(head, f"answered {head.status} and asked for the request again").again_in_s = again_in_s
+            return
         self._pass_head(head, dated)
 
-    def _decline(self, head: Head, reason: str) -> None:
+    def _decline(self, head: Head, reason: str) -> End:
         """Not this answer: another upstream or key may give a better one. Told by ``received``."""
-        wait_s = retry_after_s(head.get(b"retry-after") or b"", wall()) if head.status in (429, 503) else 0.0
-        self.outcome = End(Ending.UPSTREAM_FAILED, head.status, reason, None, Failure.DECLINED, wait_s)
+        wait_s = wait_of(head, wall()) if head.status == 429 or head.status == 503 else 0.0
+        self.outcome = end = End(Ending.UPSTREAM_FAILED, head.status, reason, None, Failure.DECLINED, wait_s)
+        return end
 
     def _watch(self, hold: Hold, data: bytes) -> bytes:
         """What of the answer goes on, now, while it is not known whether its content has begun."""
@@ -161,7 +171,9 @@ class Relay(Exchanger):
         if not dated:  # RFC 9110 §6.6.1
             head.headers.append((b"Date", http_date()))
         if head.status == 429 or head.status == 503:
-            self._retry_after_s = retry_after_s(head.get(b"retry-after") or b"", wall())
+            self._retry_after_s = wait_of(head, wall())
+        if self._x.attempts > 1:
+            tell_attempts(self._x, head)
         if head.content_length is None:
             self._see_events(head)
         self._route.chain.respond(self._x, head, self.connection.heard_at)

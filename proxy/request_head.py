@@ -5,6 +5,7 @@ from __future__ import annotations
 from proxy.exchange import Exchange
 from proxy.headers import join_head, upstream_request_headers
 from proxy.rewrite import request_target
+from proxy.upstream.attempts import ATTEMPT, attempt_field
 from proxy.upstream.upstream import Upstream
 
 
@@ -17,6 +18,8 @@ def request_head(
         x.drop.add(b"authorization")
     if upstream.is_local:
         x.drop.add(b"headrace-key")
+    if x.attempts > 1:
+        x.drop.add(ATTEMPT)
     parts = [f"{x.method} {request_target(x)} HTTP/1.1\r\n".encode("latin-1")]
     join_head(parts, upstream_request_headers(x))
     if authorization is not None:
@@ -24,6 +27,8 @@ def request_head(
     if upstream.is_local and x.key_id is not None:
         # The engine shares itself out between keys, so only the edge may say whose a request is.
         parts.append(f"Headrace-Key: {x.key_id}\r\n".encode("latin-1"))
+    if x.attempts > 1:
+        parts.append(b"%b: %b\r\n" % attempt_field(x))
     if x.deadline is not None:
         parts.append(x.deadline.fields(x.connected_at))
     if x.content_length is not None:

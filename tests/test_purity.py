@@ -142,6 +142,7 @@ PURE = [
     "proxy/templates.py",
     "proxy/token_limits.py",
     "proxy/upstream/addresses.py",
+    "proxy/upstream/attempts.py",
     "proxy/upstream/balance.py",
     "proxy/upstream/balance_hash.py",
     "proxy/upstream/breaker.py",

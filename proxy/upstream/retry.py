@@ -84,25 +84,28 @@ def decide(
     failure: Failure,
     draw: float,
     now: float,
+    tried: int = 0,
     is_local: bool = False,
 ) -> float | None:
     """Seconds to wait before the next attempt, or None: give up. Allowing it spends the budget.
 
     attempt: the one that failed, from 1; one whose retry was free is not counted. sent: some byte of the request may
     have reached the server. replayable: the body can be sent again (there is none, none was taken from the client yet,
-    or a copy is held). draw: in [0, 1). is_local: the upstream is the local engine, where a request leaves nothing
-    behind and needs no budget.
+    or a copy is held). draw: in [0, 1). tried: how often it was tried with what others have tried (``attempts``).
+    is_local: the upstream is the local engine, where a request leaves nothing behind and needs no budget.
+
+    DECLINED is asked about only where the answer itself wants the request again, whatever its method.
 
     A kept-alive connection that was closed under the request says nothing about the server: its first retry is at once
     and outside the budget.
     """
-    if failure not in _RETRYABLE or not replayable:
+    if not replayable or (failure not in _RETRYABLE and failure is not Failure.DECLINED):
         return None
-    if sent and not (is_local or method in IDEMPOTENT):
+    if sent and not (is_local or method in IDEMPOTENT or failure is Failure.DECLINED):
         return None
     if failure is Failure.STALE and attempt == 1:
         return 0.0
-    if attempt >= config.attempts:
+    if max(attempt, tried) >= config.attempts:
         return None
     backoff_s = draw * min(MAX_BACKOFF_S, BACKOFF_S * 2.0 ** (attempt - 1))
     if is_local:
