@@ -121,6 +121,8 @@ PURE = [
     "proxy/limit_kinds.py",
     "proxy/llm/slo.py",
     "proxy/llm/splice.py",
+    "proxy/llm/usage.py",
+    "proxy/llm/usage_filter.py",
     "proxy/model_routes.py",
     "proxy/named_limit.py",
     "proxy/paths.py",

@@ -1,42 +1,30 @@
-"""How many tokens the text of a prompt has, by the one encoder of this process: o200k, which OpenAI's models use.
+"""How many tokens the text of a prompt has, as its model's own tokenizer counts, where that is known; else as o200k.
 
 Text is encoded in pieces, so that nobody else waits for more than one of them, and long text in a thread; where it is
 cut, one token may become two. No text is refused and none is special: what looks like a control token is counted as it
-is spelt. Other models count differently, by some percent in most languages: whoever judges allows for a margin.
+is spelt. Other models than OpenAI's count differently, by some percent in most languages: whoever judges allows for a
+margin. What a conversation says again with every turn is counted once: counts are remembered, texts are not.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gzip
-from base64 import b64decode
-from collections.abc import Sequence
-from functools import cache
-from importlib.metadata import distribution
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Final, NamedTuple
-
-import tiktoken
 
 from proxy.exchange import Exchange
 from proxy.held_body import body_threads
 from proxy.llm.context import ANSWER_TOKENS, MESSAGE_TOKENS
+from proxy.llm.encodings import TextCounter, text_counter
 
 PIECE_CHARACTERS: Final = 4096  # take about 2 ms
 _NAME: Final = "prompt_tokens"
-_RANKS: Final = "bpe_openai/data/o200k_base.tiktoken.gz"  # of the distribution bpe-openai, whose code is not loaded
-#: How text is split before merging: tiktoken's own, of which the ranks would be downloaded.
-_LETTERS: Final = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_PATTERN: Final = "|".join(
-    [
-        rf"""[^\r\n\p{{L}}\p{{N}}]?{_LETTERS[0]}*{_LETTERS[1]}+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
-        rf"""[^\r\n\p{{L}}\p{{N}}]?{_LETTERS[0]}+{_LETTERS[1]}*(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
-        r"""\p{N}{1,3}""",
-        r""" ?[^\s\p{L}\p{N}]+[\r\n/]*""",
-        r"""\s*[\r\n]+""",
-        r"""\s+(?!\S)""",
-        r"""\s+""",
-    ]
-)
+_REMEMBERED_CHARACTERS: Final = 256  # shorter text is counted sooner than it is found
+_MAX_REMEMBERED: Final = 1 << 15  # counts, of 100 bytes or so
+
+CounterOf = Callable[[str], TextCounter]
+_known: dict[bytes, int] = {}
 
 
 class PromptTokens(NamedTuple):
@@ -46,39 +34,66 @@ class PromptTokens(NamedTuple):
     exact: bool
 
 
-@cache
-def encoder() -> tiktoken.Encoding:
-    """Reads its ranks when it is first asked for, which takes a good part of a second."""
-    with gzip.open(str(distribution("bpe-openai").locate_file(_RANKS))) as lines:
-        pairs = (line.split() for line in lines)
-        ranks = {b64decode(token): int(rank) for token, rank in pairs}
-    return tiktoken.Encoding("o200k", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={})
+def counters_of(own: Mapping[str, TextCounter], other: TextCounter | None = None) -> CounterOf:
+    """Which counter is for a model: its own, or another one, by default o200k. own: by the models' names."""
+    default = other or text_counter("o200k")
+    return lambda model: own.get(model, default)
 
 
-async def count_prompt(x: Exchange) -> PromptTokens:
+async def count_prompt(x: Exchange, counter_of: CounterOf | None = None) -> PromptTokens:
     """The tokens of a request whose body was read, counted once; 0 if it asks nothing of a language model."""
-    known: PromptTokens | None = x.scratch.get(_NAME)
+    llm = x.body.llm if x.body is not None else None
+    if llm is None:
+        return PromptTokens(0, False)
+    counter = counter_of(x.scratch.get("model") or llm.model) if counter_of is not None else text_counter("o200k")
+    counted: dict[str, PromptTokens] = x.scratch.setdefault(_NAME, {})
+    known = counted.get(counter.name)
     if known is None:
-        llm = x.body.llm if x.body is not None else None
-        known = PromptTokens(0, False)
-        if llm is not None:
-            texts = llm.texts if not llm.tools else (*llm.texts, str(llm.tools))
-            if sum(map(len, texts)) <= PIECE_CHARACTERS:
-                tokens = count_texts(texts)
-            else:
-                tokens = await asyncio.get_running_loop().run_in_executor(body_threads(), count_texts, texts)
-            around = len(llm.messages) * MESSAGE_TOKENS + (ANSWER_TOKENS if llm.messages else 0)
-            known = PromptTokens(tokens + llm.num_token_ids + around, False)
-        x.scratch[_NAME] = known
+        texts = llm.texts if not llm.tools else (*llm.texts, str(llm.tools))
+        short = sum(map(len, texts)) <= PIECE_CHARACTERS
+        if short:
+            tokens = count_texts(texts, counter)
+        else:
+            tokens = await asyncio.get_running_loop().run_in_executor(body_threads(), count_texts, texts, counter)
+        around = len(llm.messages) * MESSAGE_TOKENS + (ANSWER_TOKENS if llm.messages else 0)
+        exact = counter.own and short and not llm.messages and not llm.tools
+        known = counted[counter.name] = PromptTokens(tokens + llm.num_token_ids + around, exact)
     return known
 
 
-def count_texts(texts: Sequence[str]) -> int:
+def count_texts(texts: Sequence[str], counter: TextCounter | None = None) -> int:
     """The tokens of all these texts."""
-    encode = encoder().encode_ordinary
-    tokens = 0
-    for text in texts:
-        for at in range(0, len(text), PIECE_CHARACTERS):
-            piece = text[at : at + PIECE_CHARACTERS].encode("utf-8", "replace").decode()
-            tokens += len(encode(piece))
+    counter = counter or text_counter("o200k")
+    return sum([_count(text, counter) for text in texts])
+
+
+def _count(text: str, counter: TextCounter) -> int:
+    if len(text) < _REMEMBERED_CHARACTERS:
+        return _count_piece(text, counter)
+    hashed = blake2b(b"%b\0" % counter.name.encode(), digest_size=16)
+    hashed.update(text.encode("utf-8", "replace"))
+    digest = hashed.digest()
+    tokens = _known.get(digest)
+    if tokens is None:
+        pieces = [text[at : at + PIECE_CHARACTERS] for at in range(0, len(text), PIECE_CHARACTERS)]
+        tokens = sum([_count_piece(piece, counter) for piece in pieces])
+        if len(_known) >= _MAX_REMEMBERED:
+            _known.clear()
+        _known[digest] = tokens
     return tokens
+
+
+def _count_piece(piece: str, counter: TextCounter) -> int:
+    if not piece.isascii():
+        piece = piece.encode("utf-8", "replace").decode()  # no tokenizer takes lone surrogates
+    try:
+        return len(counter.encode(piece))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # a panic in the encoders' Rust; no text has more tokens than bytes
+        return len(piece.encode())
+
+
+def encoder() -> TextCounter:
+    """That of models whose own is not known."""
+    return text_counter("o200k")

@@ -24,6 +24,11 @@ def with_member(body: bytes, name: str, value: bytes) -> bytes:
     found = find_member(body, name)
     if found is not None:
         return body[: found[0]] + value + body[found[1] :]
+    return with_first_member(body, name, value)
+
+
+def with_first_member(body: bytes, name: str, value: bytes) -> bytes:
+    """The object with ``name``, which it does not have yet, in front of its other members: nothing is searched."""
     at = body.index(b"{") + 1
     behind = body[at:]
     comma = b"" if behind.lstrip(b" \t\r\n").startswith(b"}") else b","

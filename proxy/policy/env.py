@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from proxy.cells import Cells
 from proxy.chain import Policy
 from proxy.config import Limit, Materials, Table
 from proxy.shared.table import SharedTable
+
+if TYPE_CHECKING:
+    from proxy.budget_level import BudgetLevel
+    from proxy.llm.encodings import TextCounter
+    from proxy.usage_log import UsageLog
 
 T = TypeVar("T")
 
@@ -48,7 +53,9 @@ class PolicyEnv:
     None: nobody reads any.
     draw_hex: that many random bytes as hexadecimal digits. shared: what all workers know together. beside: the route's
     whole ``policies:`` table, for policies that behave otherwise beside others. contexts: tokens that models take, by
-    the names that requests of the route call them. by_model: what makes the policy of a route by models.
+    the names that requests of the route call them; counters: their tokenizers, where they are known here. by_model:
+    what makes the policy of a route by models. budgets: those of the box. usage_log: where it is kept what requests have
+    used; None: nowhere.
     """
 
     route: str
@@ -61,7 +68,10 @@ class PolicyEnv:
     shared: SharedTable = field(default_factory=SharedTable.alone)
     beside: Table | None = None
     contexts: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, TextCounter] = field(default_factory=dict)
     by_model: Callable[[PolicyEnv], Policy] | None = None
+    budgets: tuple[BudgetLevel, ...] = ()
+    usage_log: UsageLog | None = None
 
 
 class PolicyModule(Protocol):
