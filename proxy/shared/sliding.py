@@ -56,12 +56,16 @@ class SlidingLimit(LimitMemory):
     def decide(self, key: str, now: float, cost: float = 1.0) -> float:
         at, digest = self._slots.find(key)
         if at:
+            # As little as possible is reckoned in the lock.
+            oldest = self._oldest(now)
+            row = self._row_of(at)
+            most = self.burst + EPSILON - cost
             self._locks.enter(LIMIT_STRIPES[digest & STRIPE_MASK])
             try:
                 if self._words[at] == digest:
-                    row = self._row_of(at)
-                    used = float(self._sum(row, now))
-                    if used + cost > self.burst + EPSILON:
+                    row_words = _ROW.unpack_from(self._map, 8 * row)
+                    used = float(sum([word & MAX_COUNT for word in row_words if word >= oldest]))
+                    if used > most:
                         return -1.0 - used
                     self._count(row, int(cost), now)
                     return used + cost
