@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 #: and 3. One that takes more is what ``margin`` is for.
 MESSAGE_TOKENS: Final = 5
 ANSWER_TOKENS: Final = 3
+#: By which ``x.scratch`` knows the tokens of what is sent instead of the client's prompt (``count.PromptTokens``).
+SENT: Final = "prompt_tokens_sent"
 
 
 class Need(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from proxy.exchange import Exchange
 from proxy.held_body import body_threads
-from proxy.llm.context import ANSWER_TOKENS, MESSAGE_TOKENS
+from proxy.llm.context import ANSWER_TOKENS, MESSAGE_TOKENS, SENT
 from proxy.llm.encodings import TextCounter, text_counter
 
 PIECE_CHARACTERS: Final = 4096  # take about 2 ms
@@ -41,7 +41,11 @@ def counters_of(own: Mapping[str, TextCounter], other: TextCounter | None = None
 
 
 async def count_prompt(x: Exchange, counter_of: CounterOf | None = None) -> PromptTokens:
-    """The tokens of a request whose body was read, counted once; 0 if it asks nothing of a language model."""
+    """The tokens of a request whose body was read, counted once; 0 if it asks nothing of a language model. Where a
+    shorter prompt is sent instead of the client's, that one's."""
+    sent: PromptTokens | None = x.scratch.get(SENT)
+    if sent is not None:
+        return sent
     llm = x.body.llm if x.body is not None else None
     if llm is None:
         return PromptTokens(0, False)

@@ -77,6 +77,13 @@ def view_request(path: str, body: dict[str, Any] | list[Any] | None) -> LlmReque
     )
 
 
+def message_texts(message: dict[str, Any]) -> list[str]:
+    """What is read of a message."""
+    texts: list[str] = []
+    _read_content(message, texts)
+    return texts
+
+
 def _read_content(message: dict[str, Any], texts: list[str]) -> int:
     """Add a message's texts; how many parts of it are none."""
     num_other_parts = 0

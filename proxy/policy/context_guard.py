@@ -1,8 +1,11 @@
-"""Whether a prompt and its answer fit into the model's context, said before anything is sent. Pure.
+"""Whether a prompt and its answer fit into the model's context, said before anything is sent; or made to fit.
 
 The arithmetic is ``proxy.llm.context``'s. Text that has fewer bytes than there is room is not counted at all; what is,
 is counted off the loop where it is long. What another tokenizer than the model's own has counted is taken for more, by
 ``margin``. A model whose context nobody has told is left to its upstream. Keys whose entry allows ``context`` pass.
+
+A route may ask for ``truncate`` or ``window`` instead of a refusal (``proxy.llm.truncate``). The answer then tells how
+many tokens went (``proxy.llm.notes``).
 """
 
 from __future__ import annotations
@@ -10,16 +13,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+import orjson
+from pydantic import Field, model_validator
 
+from proxy.answer_filter import add_filter
 from proxy.cells import Cells
 from proxy.chain import Policy
 from proxy.config import Table
 from proxy.errors import Kind, refuse
-from proxy.exchange import Exchange, Outcome, Reply
-from proxy.llm.context import Need, answer_tokens, most_tokens, too_long, with_margin
-from proxy.llm.count import count_prompt, encoder
+from proxy.exchange import Exchange, Head, Outcome, Reply
+from proxy.llm.context import SENT, Need, answer_tokens, most_tokens, too_long, with_margin
+from proxy.llm.count import CounterOf, PromptTokens, count_prompt, count_texts, counters_of
+from proxy.llm.fitting import Asked, Truncate, Window, fit
+from proxy.llm.notes import NotesFilter, add_headers
 from proxy.llm.request import LlmRequest
+from proxy.llm.splice import with_member
+from proxy.llm.truncate import Cut
 from proxy.policy.env import PolicyEnv
 from proxy.units import Percent
 
@@ -29,7 +38,7 @@ ALWAYS = False
 #: Tokens of prompts, for the histogram.
 LENGTH_BOUNDS = (128.0, 512.0, 2048.0, 8192.0, 32768.0)
 _OTHER = "other"
-_STATUSES = ("ok", "tripped", "exempt", "unknown")
+_STATUSES = ("ok", "tripped", "truncated", "exempt", "unknown")
 #: What becomes of tokens that were not counted: bytes of text for one, which is about right for English.
 _BYTES_PER_TOKEN = 4
 
@@ -39,30 +48,42 @@ class Config(Table):
     reserve: Percent = 0.15  # of the context, kept for an answer whose max_tokens is not named
     margin: Percent = 0.05  # added to what another tokenizer than the model's own has counted
     status: Literal[422, 400] = 422  # of the refusal; 400 is OpenAI's
+    truncate: Truncate | None = None  # instead of a refusal
+    window: Window | None = None  # the same, for long documents
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Config:
+        if self.truncate is not None and self.window is not None:
+            raise ValueError("truncate and window exclude each other: name one")
+        return self
 
 
 def build(config: Config, env: PolicyEnv) -> ContextGuard:
     """The policy of one route."""
-    encoder()  # ready before the first request needs it
-    return ContextGuard(config, env.contexts, _Metrics(env.cells, env.route, env.contexts))
+    counter_of = counters_of(env.counters)  # ready before the first request needs it
+    return ContextGuard(config, env.contexts, counter_of, _Metrics(env.cells, env.route, env.contexts))
 
 
 class _Measured(NamedTuple):
-    """What is known of a request. context: None: of its model's nobody has told. exact: as its model would count."""
+    """What is known of a request. context: None: of its model's nobody has told. exact: as its model would count. cut:
+    what is sent instead, and num_cut: tokens that are not."""
 
     model: str
     context: int | None
     need: Need
     exact: bool
     field: str  # where the prompt stands
+    cut: Cut | None = None
+    num_cut: int = 0
 
 
 class ContextGuard(Policy):
     """contexts: tokens, by the names of the models that have told them."""
 
-    def __init__(self, config: Config, contexts: Mapping[str, int], metrics: _Metrics) -> None:
+    def __init__(self, config: Config, contexts: Mapping[str, int], counter_of: CounterOf, metrics: _Metrics) -> None:
         self._config = config
         self._contexts = contexts
+        self._counter_of = counter_of
         self._metrics = metrics
 
     def reads_body(self) -> bool:
@@ -85,11 +106,31 @@ class ContextGuard(Policy):
         if context is not None:
             answer = answer_tokens(context, llm.max_tokens, self._config.reserve)
             if not self._surely_fits(llm, answer[0], context):
-                counted = await count_prompt(x)
+                counted = await count_prompt(x, self._counter_of)
                 exact = counted.exact
                 prompt = counted.tokens if exact else with_margin(counted.tokens, self._config.margin)
         field = "messages" if llm.kind == "chat" else "prompt"
-        x.scratch[NAME] = _Measured(model, context, Need(prompt, *answer), exact, field)
+        measured = _Measured(model, context, Need(prompt, *answer), exact, field)
+        how = self._config.truncate or self._config.window
+        if how is not None and context is not None and not measured.need.fits(context) and not _is_exempt(x):
+            measured = await self._fit(x, llm, measured, how)
+        x.scratch[NAME] = measured
+
+    async def _fit(self, x: Exchange, llm: LlmRequest, measured: _Measured, how: Truncate | Window) -> _Measured:
+        assert x.body is not None
+        assert isinstance(x.body.json, dict)
+        context, need = measured.context or 0, measured.need
+        counter = self._counter_of(measured.model)
+        counted = await count_prompt(x, self._counter_of)
+        margin = 0.0 if counted.exact else self._config.margin
+        tools = count_texts((str(llm.tools),), counter) if llm.tools else 0
+        asked = Asked(x.body.json.get(measured.field), tools, int((context - need.answer) / (1.0 + margin)))
+        cut = await fit(asked, how, counter)
+        if cut is None:
+            return measured
+        x.scratch[SENT] = PromptTokens(cut.tokens, counted.exact)
+        need = Need(with_margin(cut.tokens, margin), need.answer, need.reserved)
+        return measured._replace(need=need, cut=cut, num_cut=max(1, counted.tokens - cut.tokens))
 
     def _surely_fits(self, llm: LlmRequest, answer: int, context: int) -> bool:
         most = most_tokens(_bytes(llm) + llm.num_token_ids, len(llm.messages), self._config.margin)
@@ -102,9 +143,12 @@ class ContextGuard(Policy):
         context, need = measured.context, measured.need
         if context is None:
             self._metrics.told["unknown"].add()
+        elif measured.cut is not None:
+            self._metrics.told["truncated"].add()
+            _send_instead(x, measured.field, measured.cut, measured.num_cut)
         elif need.fits(context):
             self._metrics.told["ok"].add()
-        elif x.key is not None and x.key.allow.context:
+        elif _is_exempt(x):
             self._metrics.told["exempt"].add()
         else:
             self._metrics.told["tripped"].add()
@@ -113,6 +157,11 @@ class ContextGuard(Policy):
             message = too_long(need, context, exact=measured.exact)
             return refuse(x, kind, message, param=measured.field)
         return None
+
+    def respond(self, x: Exchange, head: Head, now: float) -> None:
+        measured: _Measured | None = x.scratch.get(NAME)
+        if measured is not None and measured.cut is not None:
+            add_headers(head, _notes(measured.num_cut))
 
     def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
         measured: _Measured | None = x.scratch.pop(NAME, None)
@@ -147,6 +196,24 @@ class _Metrics:
     def tripped(self, model: str) -> None:
         """Count a refusal."""
         (self._tripped.get(model) or self._tripped[_OTHER]).add()
+
+
+def _is_exempt(x: Exchange) -> bool:
+    return x.key is not None and x.key.allow.context
+
+
+def _send_instead(x: Exchange, field: str, cut: Cut, num_cut: int) -> None:
+    """Send the shorter prompt, and have the answer say so, for which it must come in the clear."""
+    body = x.body
+    assert body is not None
+    assert body.data is not None
+    body.replace(with_member(body.data, field, orjson.dumps(cut.value)))
+    x.drop.add(b"accept-encoding")
+    add_filter(x, NotesFilter(_notes(num_cut)))
+
+
+def _notes(num_cut: int) -> dict[str, int]:
+    return {"truncated_tokens": num_cut}
 
 
 def _has_several_prompts(document: Any) -> bool:

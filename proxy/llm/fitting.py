@@ -1,0 +1,63 @@
+"""From a prompt that is too long to one that fits: as the route is configured, off the loop, or not at all.
+
+Nothing here decides whether a prompt is too long, or tells anybody what has gone: see ``proxy.policy.context_guard``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field, model_validator
+
+from proxy.config import Table
+from proxy.held_body import body_threads
+from proxy.llm.count import count_texts
+from proxy.llm.encodings import TextCounter
+from proxy.llm.shorten import Part
+from proxy.llm.truncate import Cut, last_window, truncated
+
+
+class Truncate(Table):
+    """The oldest turns of a conversation go."""
+
+    inside: Part | None = "middle"  # what of a text that is too long by itself goes; None: nothing, it is refused
+
+
+class Window(Table):
+    """Of the longest text only the last window is seen."""
+
+    max_len: Annotated[int, Field(ge=16)]  # tokens of a window
+    stride: Annotated[int, Field(ge=1)]  # tokens from the beginning of one window to that of the next
+
+    @model_validator(mode="after")
+    def _leaves_no_gaps(self) -> Window:
+        if self.stride > self.max_len:
+            raise ValueError("stride must not be more than max_len: what lies between two windows would never be seen")
+        return self
+
+
+class Asked(NamedTuple):
+    """value: the messages or the prompt. others: tokens of the rest of the prompt. room: for all of it."""
+
+    value: Any
+    others: int
+    room: int
+
+
+async def fit(asked: Asked, how: Truncate | Window, counter: TextCounter) -> Cut | None:
+    """What is sent instead, with the tokens of all of it; None: it cannot be made to fit."""
+    return await asyncio.get_running_loop().run_in_executor(body_threads(), _fit, asked, how, counter)
+
+
+def _fit(asked: Asked, how: Truncate | Window, counter: TextCounter) -> Cut | None:
+    room = asked.room - asked.others
+
+    def count(text: str) -> int:
+        return count_texts((text,), counter)
+
+    if isinstance(how, Truncate):
+        cut = truncated(asked.value, room, how.inside, count)
+    else:
+        cut = last_window(asked.value, room, how.max_len, how.stride, count)
+    return None if cut is None else Cut(cut.value, cut.tokens + asked.others)
