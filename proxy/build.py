@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from proxy.budget_build import build_levels
+from proxy.budget_level import BudgetLevel
 from proxy.cells import Cells
 from proxy.certificates import CertificateTable, certificate_table
 from proxy.chain import Chain
@@ -31,6 +33,7 @@ from proxy.upstream.breakers import ENGINE_BREAKER, build_breaker
 from proxy.upstream.servers import ServerEnv
 from proxy.upstream.upstream import Upstream, build_engine, build_upstream
 
+from proxy.usage_log import UsageLog
 _ids = HexDigits()
 
 
@@ -68,6 +71,8 @@ class Snapshot:
     unrouted_metrics: RouteMetrics
     states: States
     sockets: dict[str, socket.socket] = field(default_factory=dict)
+    budgets: tuple[BudgetLevel, ...] = ()
+    usage_log: UsageLog | None = None
 
 
 def build_snapshot(
@@ -99,6 +104,8 @@ def build_snapshot(
         RouteMetrics(cells, ""),
         build.states,
     )
+        build.budgets,
+        build.usage_log,
 
 
 class _Build:
@@ -122,12 +129,15 @@ class _Build:
         self._breakers: dict[str, Breaker] = {}
         self.problems: list[str] = []
 
+        self.budgets = self._levels()
+        self.usage_log = self._usage_log()
     def env(self, route: str) -> PolicyEnv:
         """What the policies of a route are built with."""
         config = self._config
         return PolicyEnv(
-            route, config.limits, self._materials, self.states, self._cells, self._emit, _ids.draw, self._shared
-        )
+            route, config.limits, self._materials, self.states, self._cells, self._emit, _ids.draw, self._shared,
+            budgets=self.budgets, usage_log=self.usage_log,
+        )  # fmt: skip
 
     def upstreams(self) -> dict[str, Upstream]:
         config = self._config
@@ -196,3 +206,21 @@ class _Build:
 
 def _port(address: str) -> int:
     return int(address.rpartition(":")[2]) if not address.startswith("unix:") else 443
+    def _levels(self) -> tuple[BudgetLevel, ...]:
+        try:
+            return build_levels(self._config.budgets, self._shared, self._cells, _ids.draw)
+        except ValueError as error:
+            self.problems.append(f"budgets: {error}")
+            return ()
+
+    def _usage_log(self) -> UsageLog | None:
+        table = self._config.usage
+        if table is None:
+            return None
+        doc = "Requests whose usage was taken to be recorded, and those of them that were not."
+        recorded, dropped = (
+            self._cells.counter(f"headrace_usage_{word}_total", doc).add for word in ("recorded", "dropped")
+        )
+        key = ("usage", table.path, table.keep, table.size)
+        return self.states.get(key, lambda: UsageLog(table.path, table.keep, table.size, recorded, dropped))
+

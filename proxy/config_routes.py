@@ -17,6 +17,7 @@ from proxy.answers import Redirector, Responder
 from proxy.chain import Chain
 from proxy.conditions import Conditions, conditions_of
 from proxy.config import Defaults, Limit, Listener, Retry, Table, Timeouts, Upstream
+from proxy.config_budgets import Budget, Usage
 from proxy.config_match import Match, Redirect, Respond, Rewrite
 from proxy.config_models import ModelRoute, RouteTarget, ToModels
 from proxy.patterns import parse_pattern
@@ -92,6 +93,8 @@ class ProxyConfig(Table):
     listeners: Annotated[tuple[Listener, ...], Field(min_length=1)]
     upstreams: dict[str, Upstream] = Field(default_factory=dict)
     limits: dict[str, Limit] = Field(default_factory=dict)
+    budgets: dict[str, Budget] = Field(default_factory=dict)
+    usage: Usage | None = None
     model_routes: dict[str, ModelRoute] = Field(default_factory=dict)
     routes: tuple[Route, ...] = ()
     defaults: Defaults = Defaults()
@@ -161,6 +164,7 @@ def cross_check(config: ProxyConfig, *, engine: bool | None = None) -> list[Prob
         *_check_targets(config, has_engine),
         *_check_models(config, has_engine),
         *_check_limits(config),
+        *_check_budgets(config),
         *_check_matches(config.routes),
         *_check_actions(config.routes),
     ]
@@ -271,6 +275,15 @@ def _check_limits(config: ProxyConfig) -> Iterator[Problem]:
         if in_flight is not None and in_flight.key == "api_key" and not authenticated:
             message = "counts per api_key, but this route has neither auth nor basic_auth"
             yield ("routes", i, "policies", "in_flight", "key"), message
+
+
+def _check_budgets(config: ProxyConfig) -> Iterator[Problem]:
+    if config.budgets and config.usage is None:
+        message = "without a record of usage a restart would forget what was used; say `usage: {path: FILE}`, too"
+        yield ("budgets",), message
+    for name in config.budgets:
+        if name in config.limits:
+            yield ("budgets", name), f"{name} is also the name of a limit, and clients are told both; choose another"
 
 
 def _check_actions(routes: tuple[Route, ...]) -> Iterator[Problem]:

@@ -57,6 +57,7 @@ class Kind(Enum):
     KEY_REUSED = Row(422, _INVALID, "idempotency_key_reused", "Unprocessable Content")
     HEADERS_TOO_LARGE = Row(431, _INVALID, "headers_too_large", "Request Header Fields Too Large")
     RATE_LIMITED = Row(429, _LIMIT, "rate_limit_exceeded", "Too Many Requests", _REGISTRY + "quota-exceeded")
+    QUOTA = Row(429, "insufficient_quota", "insufficient_quota", "Too Many Requests", _REGISTRY + "quota-exceeded")
     IN_FLIGHT = Row(429, _LIMIT, "concurrency_limit_exceeded", "Too Many Requests", _REGISTRY + "quota-exceeded")
     INTERNAL = Row(500, _SERVER, "internal_error", "Internal Server Error")
     NOT_IMPLEMENTED = Row(501, _INVALID, "not_implemented", "Not Implemented")

@@ -15,23 +15,27 @@ hash would add nothing but a way to exhaust the proxy. The file::
           context: true            # send prompts beyond the context guard
           upstreams: [cloud]       # choose one by X-Prompt-Route
           models: [small, "qwen*"] # only these, by name or beginning; absent: all
+        budgets:                   # optional: amounts of its own, of budgets by api_key
+          daily: {tokens: 100000}
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import yaml
 
 PREFIX = "hr_"
 MAX_FILE_BYTES = 8 << 20
+MAX_AMOUNT = (1 << 36) - 1  # of a budget
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,127}\*?|\*")
-_OPTIONAL = ("revoked", "tenant", "team", "allow")
+_OPTIONAL = ("revoked", "tenant", "team", "allow", "budgets")
 _FIELDS = {"id", "hash", "created", *_OPTIONAL}
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -71,7 +75,8 @@ NOTHING_MORE = Allowed()
 
 class KeyEntry(NamedTuple):
     """One key of the file. hash: ``sha256:<hex>``; created, revoked: as written, revoked None while it is valid.
-    tenant, team: "" for none; a team is one of its tenant's."""
+    tenant, team: "" for none; a team is one of its tenant's. budgets: (name, unit, amount), where it has amounts of its
+    own."""
 
     id: str
     hash: str
@@ -80,6 +85,11 @@ class KeyEntry(NamedTuple):
     tenant: str = ""
     team: str = ""
     allow: Allowed = NOTHING_MORE
+    budgets: tuple[tuple[str, str, int], ...] = ()
+
+    def budget(self, name: str, unit: str) -> int | None:
+        """The key's own amount of a budget's "tokens" or "requests"; None: it has none of its own."""
+        return next((amount for each, of, amount in self.budgets if each == name and of == unit), None)
 
 
 class KeysError(ValueError):
@@ -127,7 +137,8 @@ def _entry(i: int, row: Any) -> KeyEntry:
     if team and not tenant:
         raise KeysError(f"{where}.team: a team is one of a tenant's; say the tenant, too")
     allow = _allowed(row.get("allow") or {}, f"{where}.allow")
-    return KeyEntry(name, digest, _instant(row.get("created")) or "", _instant(revoked), tenant, team, allow)
+    budgets = tuple(_budgets(row.get("budgets") or {}, f"{where}.budgets"))
+    return KeyEntry(name, digest, _instant(row.get("created")) or "", _instant(revoked), tenant, team, allow, budgets)
 
 
 def _name(row: dict[str, Any], field: str, where: str) -> str:
@@ -156,6 +167,18 @@ def _allowed(table: Any, where: str) -> Allowed:
         tuple(table.get("upstreams", ())),
         tuple(models) if models is not None else None,
     )
+
+
+def _budgets(table: Any, where: str) -> Iterator[tuple[str, str, int]]:
+    if not isinstance(table, dict):
+        raise KeysError(f"{where}: expected a table of budgets by name")
+    for name, amounts in table.items():
+        if not isinstance(name, str) or not isinstance(amounts, dict) or not amounts:
+            raise KeysError(f"{where}: expected NAME: {{tokens: N}}, {{requests: N}}, or both")
+        for unit, amount in amounts.items():
+            if unit not in ("tokens", "requests") or type(amount) is not int or not 0 < amount <= MAX_AMOUNT:
+                raise KeysError(f"{where}.{name}: expected tokens and requests as whole numbers from 1 to {MAX_AMOUNT}")
+            yield name, unit, amount
 
 
 def _instant(value: Any) -> str | None:

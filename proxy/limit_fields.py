@@ -25,17 +25,10 @@ _DATED: Final = (b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-r
 
 def tell_limits(head: Head, standing: Sequence[Standing], policies: bytes, wall_at: float) -> None:
     """Add the fields of these limits. policies: our items of RateLimit-Policy; wall_at: now, on the wall clock."""
-    theirs = _of_origin(head)
+    theirs = tells_of_limits(head)
     if policies:
         items = b", ".join([each.named.ietf_item(each.left, each.reset_s) for each in standing if each.named.ietf])
-        if theirs:
-            taken = b", ".join([value for name, value in head.headers if name.lower() in _RATELIMIT])
-            for name in [
-                each.named.shown.encode() for each in standing if b'"%b"' % each.named.shown.encode() in taken
-            ]:
-                items = items.replace(b'"%b"' % name, b'"%b@edge"' % name)
-                policies = policies.replace(b'"%b"' % name, b'"%b@edge"' % name)
-        head.headers += ((b"RateLimit-Policy", policies), (b"RateLimit", items))
+        tell_items(head, [each.named.shown for each in standing], policies, items, theirs)
     dated = [each for each in standing if "x-ratelimit" in each.named.styles and each.named.unit == "requests"]
     if dated and (not theirs or _ours_is_tighter(head, b"x-ratelimit-remaining", dated, _DATED)):
         tightest = _tightest(dated)
@@ -57,7 +50,17 @@ def tell_limits(head: Head, standing: Sequence[Standing], policies: bytes, wall_
             )
 
 
-def _of_origin(head: Head) -> bool:
+def tell_items(head: Head, names: Sequence[str], policies: bytes, items: bytes, theirs: bool) -> None:
+    """Add our items of RateLimit-Policy and RateLimit. names: those of the items; theirs: whether there are others."""
+    if theirs:
+        taken = b", ".join([value for name, value in head.headers if name.lower() in _RATELIMIT])
+        for shown in [name.encode() for name in names if b'"%b"' % name.encode() in taken]:
+            items = items.replace(b'"%b"' % shown, b'"%b@edge"' % shown)
+            policies = policies.replace(b'"%b"' % shown, b'"%b@edge"' % shown)
+    head.headers += ((b"RateLimit-Policy", policies), (b"RateLimit", items))
+
+
+def tells_of_limits(head: Head) -> bool:
     """Whether the answer tells of limits already."""
     for name, _ in head.headers:
         if name[:1] in b"rRxX" and name.lower().startswith((b"ratelimit", b"x-ratelimit-")):

@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
+from weakref import WeakSet
 
+from proxy import budget_build
 from proxy.build import BuildError, ListenerPlan, Snapshot, build_snapshot
 from proxy.cells import Cells
 from proxy.config import Materials
@@ -32,6 +34,8 @@ from proxy.upstream.breakers import apply_tables, give_order, show, watch
 from proxy.upstream.connections import Server
 from proxy.upstream.prober import Prober
 from proxy.upstream.resolver import Resolver
+from proxy.usage_log import UsageLog
+from proxy.usage_store import StoreError
 
 __all__ = ["BuildError", "ProxyWorker", "Snapshot"]
 
@@ -76,6 +80,7 @@ class ProxyWorker:
         self._listening: dict[str, _Listening] = {}
         self._edges: set[EdgeServer] = set()  # those of replaced listeners too, while they have connections
         self._relays: set[Relay] = set()
+        self._usage_logs: WeakSet[UsageLog] = WeakSet()  # those of replaced snapshots too, while they have records
         self._in_use = InUse()
         self._engine_down: str | None = None
         self._sweep_handle: asyncio.TimerHandle | None = None
@@ -96,6 +101,11 @@ class ProxyWorker:
         previous = self._snapshot.states if self._snapshot is not None else None
         emit = self._log.emit if self._log.writes else None
         snapshot = build_snapshot(config, materials, known, previous, self._cells, emit, self._shared)
+        if config.usage is not None:
+            try:
+                await budget_build.begin(snapshot.budgets, config.usage.path, time.time())
+            except StoreError as error:
+                raise BuildError([f"usage.path: {error}"]) from None
         snapshot.sockets.update({address: known[address] for address in snapshot.listeners})
         return snapshot
 
@@ -105,6 +115,10 @@ class ProxyWorker:
         if ENGINE in snapshot.upstreams:
             snapshot.upstreams[ENGINE].engine.down = self._engine_down
         snapshot.states.seal()
+        if before is not None:
+            budget_build.forget(before.budgets, snapshot.budgets)
+        if snapshot.usage_log is not None:
+            self._usage_logs.add(snapshot.usage_log)
         apply_tables(_breakers(snapshot), snapshot.config)
         self._sockets = dict(snapshot.sockets)
         for watcher in _watchers(snapshot):
@@ -128,7 +142,8 @@ class ProxyWorker:
 
     def discard(self, snapshot: Snapshot) -> None:
         """Drop a snapshot that will not be committed. It has touched nothing, so there is nothing to undo but its
-        sockets."""
+        sockets and the budgets that only it has."""
+        budget_build.forget(snapshot.budgets, self._snapshot.budgets if self._snapshot is not None else ())
         for address, sock in snapshot.sockets.items():
             if self._sockets.get(address) is not sock:
                 sock.close()
@@ -227,6 +242,8 @@ class ProxyWorker:
         for watcher in _watchers(self._snapshot) if self._snapshot is not None else ():
             watcher.close()
         await self._log.close()
+        for usage_log in tuple(self._usage_logs):
+            await usage_log.close()
         return not left
 
     def statistics(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from engine.batching.window import PolicyName
 from engine.providers import ProviderName
 from engine.settings import Control
 from proxy.config import Address, Defaults, Limit, Listener, Table, Upstream
+from proxy.config_budgets import Budget, Usage
 from proxy.config_models import ModelRoute
 from proxy.config_routes import Route as ProxyRoute
 from proxy.units import Duration, Percent, Size
@@ -183,5 +184,7 @@ class HeadraceConfig(Table):
     models: Models = Models()
     upstreams: dict[Name, Upstream] = Field(default_factory=dict)
     limits: dict[Name, Limit] = Field(default_factory=dict)
+    budgets: dict[Name, Budget] = Field(default_factory=dict)
+    usage: Usage | None = None
     model_routes: dict[Name, ModelRoute] = Field(default_factory=dict)
     routes: tuple[Route, ...] = ()

@@ -54,8 +54,8 @@ class PolicyEnv:
     draw_hex: that many random bytes as hexadecimal digits. shared: what all workers know together. beside: the route's
     whole ``policies:`` table, for policies that behave otherwise beside others. contexts: tokens that models take, by
     the names that requests of the route call them; counters: their tokenizers, where they are known here. by_model:
-    what makes the policy of a route by models. budgets: those of the box. usage_log: where it is kept what requests have
-    used; None: nowhere.
+    what makes the policy of a route by models. budgets: those of the box. usage_log: takes what requests have used;
+    None: nobody keeps it.
     """
 
     route: str

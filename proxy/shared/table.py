@@ -9,6 +9,7 @@ import os
 
 from proxy.gcra import Terms
 from proxy.shared.answers import SharedAnswers
+from proxy.shared.budget import BudgetMemory
 from proxy.shared.columns import Columns
 from proxy.shared.layout import Geometry, Memory, attach, create
 from proxy.shared.limit import SharedLimit
@@ -51,6 +52,10 @@ class SharedTable:
     def sliding(self, name: str, terms: Terms) -> SlidingLimit:
         """The limit of this name by a sliding window. Raises TableFull; ValueError: it counts too far."""
         return SlidingLimit(terms, self._memory, self._locks, self._places.window(name), name)
+
+    def budget(self, name: str, rolling_s: float) -> BudgetMemory:
+        """The memory of the budget of this name; rolling_s: 0.0 by a calendar. Raises TableFull."""
+        return BudgetMemory(rolling_s, self._memory, self._locks, self._places.window(f"budget {name}"), name)
 
     def permits(self, name: str) -> Permits:
         """Permits by keys of this name's own."""
