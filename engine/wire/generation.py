@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from collections.abc import Sequence as SequenceOf
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from engine.errors import RequestError, invalid
 from engine.llm.chat import ChatModel
 from engine.llm.prompts import Prompt
 from engine.llm.recipe import Recipe
-from engine.llm.sequence import Progress
+from engine.llm.sequence import Progress, Sequence
 from engine.llm.standing import Standing
 from engine.serving import Serving
 from engine.wire import sse
@@ -44,7 +45,7 @@ class Generation:
         self,
         serving: Serving,
         model: ChatModel,
-        prompts: Sequence[Prompt],
+        prompts: SequenceOf[Prompt],
         recipe: Recipe,
         standing: Standing,
         *,
@@ -52,11 +53,14 @@ class Generation:
     ) -> None:
         self._serving = serving
         self._lane = model.lane
-        self._may_park = may_park
-        self._mailbox = sse.Mailbox(on_full=self._park, on_emptied=self._resume)
         self._num_each = recipe.n
-        self._sequences = [
-            model.sequence(prompt.tokens, recipe, number, partial(self._put, at * recipe.n + number), standing)
+        self._sequences: list[Sequence] = []
+        mailbox = self._mailbox = sse.Mailbox(
+            on_full=partial(_park, self._sequences if may_park else ()),
+            on_emptied=partial(_resume, self._sequences, serving),
+        )
+        self._sequences += [
+            model.sequence(prompt.tokens, recipe, number, partial(_put, mailbox, at * recipe.n + number), standing)
             for at, prompt in enumerate(prompts)
             for number in range(recipe.n)
         ]
@@ -85,19 +89,23 @@ class Generation:
         )
 
     def cancel(self) -> None:
-        """Nobody wants more of it."""
+        """Nobody wants more of it. Nothing can be asked of it afterwards: its mailbox leads to the sequences and they
+        to the mailbox, and what such a ring holds would stay until the interpreter searches for rings."""
         for sequence in self._sequences:
             self._serving.device.cancel(self._lane, sequence)
+        self._sequences.clear()
 
-    def _put(self, index: int, event: Any) -> None:
-        self._mailbox.put((index, event))
 
-    def _park(self) -> None:
-        if self._may_park:
-            for sequence in self._sequences:
-                sequence.parked_at = sequence.parked_at or time.monotonic()  # again for each event that is one more
+def _put(mailbox: sse.Mailbox, index: int, event: Any) -> None:
+    mailbox.put((index, event))
 
-    def _resume(self) -> None:
-        for sequence in self._sequences:
-            sequence.parked_at = None
-        self._serving.device.wake()
+
+def _park(sequences: SequenceOf[Sequence]) -> None:
+    for sequence in sequences:
+        sequence.parked_at = sequence.parked_at or time.monotonic()  # again for each event that is one more
+
+
+def _resume(sequences: SequenceOf[Sequence], serving: Serving) -> None:
+    for sequence in sequences:
+        sequence.parked_at = None
+    serving.device.wake()
