@@ -6,7 +6,7 @@ whatever the end was.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 
 _SHORTEST_S, _LONGEST_S = 1.0, 60.0
 
@@ -22,6 +22,7 @@ class Admission:
         self.queue = queue
         self.num_inside = 0
         self._work_s = work_s
+        self._shown: MutableSequence[float] | memoryview[float] = [0.0]
 
     def enter(self) -> float | None:
         """Take a place: None; or, when all are taken, the seconds until about half of the work inside is done.
@@ -30,11 +31,24 @@ class Admission:
         """
         if self.num_inside < self.running + self.queue:
             self.num_inside += 1
+            self._shown[0] = self.num_inside
             return None
-        return min(_LONGEST_S, max(_SHORTEST_S, self._work_s() / 2))
+        return self.retry_after_s()
 
     def leave(self) -> None:
         """Give a place back."""
         if self.num_inside < 1:
             raise ValueError("more places given back than were taken")
         self.num_inside -= 1
+        self._shown[0] = self.num_inside
+
+    def retry_after_s(self) -> float:
+        """When to come back if all places were taken now."""
+        if self.num_inside < self.running:
+            return _SHORTEST_S
+        return min(_LONGEST_S, max(_SHORTEST_S, self._work_s() / 2))
+
+    def show(self, place: MutableSequence[float] | memoryview[float]) -> None:
+        """Keep the number of those inside in the first element of ``place``, too, from now on."""
+        place[0] = self.num_inside
+        self._shown = place

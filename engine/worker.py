@@ -23,6 +23,7 @@ from engine.device import Device
 from engine.errors import EngineError as EngineError
 from engine.errors import RequestError
 from engine.fleet import Fleet
+from engine.load_page import LoadPage, page_path
 from engine.loading import open_entry
 from engine.repository import Repository
 from engine.serving import Serving
@@ -45,6 +46,7 @@ class EngineWorker:
         self._settings = settings
         self._serving: Serving | None = None
         self._server: Server | None = None
+        self._page: LoadPage | None = None
 
     async def start(self, progress: Callable[[str], None]) -> None:
         """Load and warm up the models that there is memory for, then bind the socket and serve. progress: told each
@@ -87,6 +89,8 @@ class EngineWorker:
             raise
         gc.freeze()  # what was loaded at the start mostly stays: never search it for garbage again
         self._serving, self._server = serving, server
+        self._page = LoadPage(page_path(settings.socket_path), fleet.entries)
+        self._page.open()
         progress("serving")
 
     def healthy(self, now: float) -> str | None:
@@ -99,6 +103,8 @@ class EngineWorker:
         if serving is None or server is None:
             return True
         await server.stop_accepting()
+        if self._page is not None:
+            self._page.close()
         nothing_cut = await serving.drain(deadline_s)
         await server.close()
         serving.pool.close()

@@ -22,6 +22,7 @@ from proxy.config import Breaker as BreakerConfig
 from proxy.config import Listener, Materials
 from proxy.config_routes import ENGINE, ProxyConfig, cross_check, route_of
 from proxy.config_routes import Route as RouteConfig
+from proxy.engine_load import EngineLoad
 from proxy.ids import HexDigits
 from proxy.metrics import RouteMetrics
 from proxy.model_routes import ModelRoutes
@@ -169,14 +170,22 @@ class _Build:
             built.append(route_of(table, index, self._config, chain))
         return built
 
+    def _engine_load(self, table: RouteConfig) -> EngineLoad | None:
+        path = self._config.engine_socket
+        if path is None or self._config.targets_of(table) != (ENGINE,):
+            return None
+        return self.states.get(("engine load", path), lambda: EngineLoad(path))
+
     def _env_of(self, table: RouteConfig) -> PolicyEnv:
         """Of a route that goes upstream: what it knows of models, too."""
         config, to = self._config, table.models
         if to is None:
-            return replace(self.env(table.label), contexts=config.engine_contexts)
+            load = self._engine_load(table)
+            return replace(self.env(table.label), contexts=config.engine_contexts, engine_load=load)
         models = ModelRoutes(config.model_routes, to.models)
         build = partial(by_model.build, models, to.default, breakers=self._breakers)
-        return replace(self.env(table.label), contexts=models.contexts(config.engine_contexts), by_model=build)
+        contexts, load = models.contexts(config.engine_contexts), self._engine_load(table)
+        return replace(self.env(table.label), contexts=contexts, by_model=build, engine_load=load)
 
     def listeners(self, addresses: frozenset[str]) -> dict[str, ListenerPlan]:
         listeners = self._config.listeners

@@ -27,6 +27,7 @@ from proxy.policy import (
     priority,
     rate_limit,
     request_id,
+    shed,
     size_limit,
     trim,
 )
@@ -43,6 +44,7 @@ POLICIES: tuple[PolicyModule, ...] = (
     auth,
     basic_auth,
     priority,
+    shed,
     size_limit,
     in_flight,
     rate_limit,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from proxy.cells import Cells
 from proxy.chain import Policy
 from proxy.config import Limit, Materials, Table
+from proxy.engine_load import EngineLoad
 from proxy.shared.table import SharedTable
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class PolicyEnv:
     contexts: Mapping[str, int] = field(default_factory=dict)
     counters: Mapping[str, TextCounter] = field(default_factory=dict)
     by_model: Callable[[PolicyEnv], Policy] | None = None
+    engine_load: EngineLoad | None = None  # of a route whose only upstream is the local engine
     budgets: tuple[BudgetLevel, ...] = ()
     usage_log: UsageLog | None = None
 

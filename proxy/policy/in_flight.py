@@ -7,12 +7,16 @@ permit back as any other. A worker that dies gives back what it held.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from proxy import config_policies
 from proxy.chain import Policy
 from proxy.client_address import counted_as
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Outcome, Reply
 from proxy.policy.env import PolicyEnv
+from proxy.policy.shed import shares_of
 from proxy.shared.permits import Permits
 
 NAME = "in_flight"
@@ -25,13 +29,17 @@ Config = config_policies.InFlight
 
 
 def build(config: Config, env: PolicyEnv) -> InFlight:
-    """The policy of one route; its counts are kept under the route's name and the kind of key."""
-    return InFlight(config, env.shared.permits(f"{config.key} {env.route}"))
+    """The policy of one route; its counts are kept under the route's name and the kind of key. The places of a route
+    are everybody's, and the last ones are for the urgent (``shed``); those of a key or client are its own."""
+    shares = shares_of(env.beside) if config.key == "route" else None
+    return InFlight(config, env.shared.permits(f"{config.key} {env.route}"), shares)
 
 
 class InFlight(Policy):
-    def __init__(self, config: Config, permits: Permits) -> None:
+    def __init__(self, config: Config, permits: Permits, shares: Mapping[str, float] | None = None) -> None:
+        """shares: of the places, up to which requests are let in, by priority; None: there are no priorities."""
         self._max = config.max
+        self._max_of = {level: math.ceil(share * config.max) for level, share in (shares or {}).items()}
         self._key = config.key
         self._permits = permits
 
@@ -41,12 +49,16 @@ class InFlight(Policy):
             key = x.key_id or ""
         elif self._key == "client":
             key = counted_as(x.client)
-        permit = self._permits.take(key, self._max)
+        most = self._max
+        if self._max_of:
+            most = self._max_of.get(x.scratch.get("priority", "normal"), most)
+        permit = self._permits.take(key, most)
         if permit >= 0:
             x.scratch[NAME] = permit
             return None
         if self._key == "route":  # not this client's doing: the box is full
-            message = f"This route serves {self._max} requests at once and is full. Try again shortly."
+            whose = "" if most == self._max else " of this priority"
+            message = f"This route serves {most} requests{whose} at once and is full. Try again shortly."
             return refuse(x, Kind.CAPACITY, message, retry_after_s=RETRY_AFTER_S, violated=(NAME,))
         whose = "API key" if self._key == "api_key" else "address"
         message = f"This {whose} may have {self._max} requests open at once. Wait for one of them to end."
