@@ -33,8 +33,8 @@ from proxy.upstream.breaker import Breaker
 from proxy.upstream.breakers import ENGINE_BREAKER, build_breaker
 from proxy.upstream.servers import ServerEnv
 from proxy.upstream.upstream import Upstream, build_engine, build_upstream
-
 from proxy.usage_log import UsageLog
+
 _ids = HexDigits()
 
 
@@ -104,9 +104,9 @@ def build_snapshot(
         {route.name: RouteMetrics(cells, route.name) for route in routes},
         RouteMetrics(cells, ""),
         build.states,
+        budgets=build.budgets,
+        usage_log=build.usage_log,
     )
-        build.budgets,
-        build.usage_log,
 
 
 class _Build:
@@ -132,6 +132,7 @@ class _Build:
 
         self.budgets = self._levels()
         self.usage_log = self._usage_log()
+
     def env(self, route: str) -> PolicyEnv:
         """What the policies of a route are built with."""
         config = self._config
@@ -212,9 +213,6 @@ class _Build:
         self._breakers[upstream] = breaker
         return breaker
 
-
-def _port(address: str) -> int:
-    return int(address.rpartition(":")[2]) if not address.startswith("unix:") else 443
     def _levels(self) -> tuple[BudgetLevel, ...]:
         try:
             return build_levels(self._config.budgets, self._shared, self._cells, _ids.draw)
@@ -233,3 +231,6 @@ def _port(address: str) -> int:
         key = ("usage", table.path, table.keep, table.size)
         return self.states.get(key, lambda: UsageLog(table.path, table.keep, table.size, recorded, dropped))
 
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2]) if not address.startswith("unix:") else 443
