@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from proxy.budget_level import WHOSE, BudgetLevel, Standing
 from proxy.errors import Kind, refuse, retry_after
@@ -20,7 +20,9 @@ from proxy.exchange import Exchange, Head, Reply
 from proxy.fields import sf_item
 from proxy.limit_fields import tell_items, tells_of_limits
 from proxy.named_limit import whole
-from proxy.policy.env import PolicyEnv
+
+if TYPE_CHECKING:
+    from proxy.policy.env import PolicyEnv
 
 _STANDING: Final = "budgets"
 _TAKEN: Final = "budgets.taken"

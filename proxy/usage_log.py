@@ -43,10 +43,10 @@ class UsageRecord(NamedTuple):
 
 
 class UsageLog:
-    """One worker's end. recorded, dropped: told of every record that is taken, and of every one that is not kept."""
+    """One worker's end. recorded, dropped: told how many records are taken, and how many of them are not kept."""
 
     def __init__(
-        self, path: str, keep_s: float, max_bytes: int, recorded: Callable[[], None], dropped: Callable[[], None]
+        self, path: str, keep_s: float, max_bytes: int, recorded: Callable[[int], None], dropped: Callable[[int], None]
     ) -> None:
         self._path = path
         self._keep_s = keep_s
@@ -60,6 +60,7 @@ class UsageLog:
         self._store: UsageStore | None = None
         self._forget_at = 0.0
         self._said = ""
+        self._told_full = False
         self._closed = False
 
     def record(self, record: UsageRecord) -> None:
@@ -73,7 +74,7 @@ class UsageLog:
             min(max(0, each), _MAX_TOKENS)
             for each in (record.prompt_tokens, record.completion_tokens, record.cached_tokens)
         ]
-        self._recorded()
+        self._recorded(1)
         self._take(place, Sums(1, num_prompt, num_completion, num_cached, int(record.estimated), record.wall_at))
         if self._timer is None and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_S, self._write_soon)
@@ -93,8 +94,7 @@ class UsageLog:
         if self._store is not None:
             self._store.close()
             self._store = None
-        for _ in self._waiting:
-            self._dropped()
+        self._dropped(sum(each.requests for each in self._waiting.values()))
 
     def _take(self, place: Place, sums: Sums) -> None:
         before = self._waiting.get(place)
@@ -103,8 +103,7 @@ class UsageLog:
         elif len(self._waiting) < MAX_WAITING:
             self._waiting[place] = sums
         else:
-            for _ in range(sums.requests):
-                self._dropped()
+            self._dropped(sums.requests)
             self._say(f"more than {MAX_WAITING} sums wait to be written; what others use is not recorded")
 
     def _write_soon(self) -> None:
@@ -136,8 +135,20 @@ class UsageLog:
         now = time.time()
         if now >= self._forget_at:
             self._forget_at = now + _FORGET_S
-            while self._store.forget(now - self._keep_s, self._max_bytes):
-                self._say(f"the record of usage {self._path} has {self._max_bytes} bytes: the oldest is forgotten")
+            self._forget(self._store, now)
+
+    def _forget(self, store: UsageStore, now: float) -> None:
+        """In the thread. What was added stays so, whatever comes of this."""
+        try:
+            while store.forget(now - self._keep_s, self._max_bytes):
+                if not self._told_full:
+                    self._told_full = True
+                    text = (
+                        "the record of usage %s has reached %d bytes; its oldest rows are forgotten before their time"
+                    )
+                    log.warning(text, self._path, self._max_bytes)
+        except StoreError as error:
+            self._say(f"{error}; what is old stays for now")
 
     def _say(self, text: str) -> None:
         """Tell the log, once for each new kind of fault."""
