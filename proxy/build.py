@@ -27,7 +27,6 @@ from proxy.ids import HexDigits
 from proxy.metrics import RouteMetrics
 from proxy.model_routes import ModelRoutes
 from proxy.policy import PolicyEnv, PolicySet, States, build_chain, by_model
-from proxy.policy.variants import Variants, variants_of
 from proxy.route import Route, Router
 from proxy.shared.table import SharedTable
 from proxy.upstream.breaker import Breaker
@@ -62,7 +61,6 @@ class ListenerPlan:
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """unrouted: the chain and the metrics of requests that no route takes, or that are refused before routing.
-    variants: the policies of routes that have some, by route.
     sockets: of its listeners, by address."""
 
     config: ProxyConfig
@@ -70,13 +68,12 @@ class Snapshot:
     upstreams: dict[str, Upstream]
     listeners: dict[str, ListenerPlan]
     unrouted: Chain
-    variants: dict[str, Variants]
     metrics: dict[str, RouteMetrics]
     unrouted_metrics: RouteMetrics
     states: States
+    sockets: dict[str, socket.socket] = field(default_factory=dict)
     budgets: tuple[BudgetLevel, ...] = ()
     usage_log: UsageLog | None = None
-    sockets: dict[str, socket.socket] = field(default_factory=dict)
 
 
 def build_snapshot(
@@ -104,12 +101,11 @@ def build_snapshot(
         upstreams,
         listeners,
         build_chain(PolicySet(), build.env("")),
-        variants_of(route.chain.policies for route in routes),
         {route.name: RouteMetrics(cells, route.name) for route in routes},
         RouteMetrics(cells, ""),
         build.states,
-        build.budgets,
-        build.usage_log,
+        budgets=build.budgets,
+        usage_log=build.usage_log,
     )
 
 
@@ -133,6 +129,7 @@ class _Build:
         self._shared = shared
         self._breakers: dict[str, Breaker] = {}
         self.problems: list[str] = []
+
         self.budgets = self._levels()
         self.usage_log = self._usage_log()
 
@@ -186,8 +183,8 @@ class _Build:
         if to is None:
             load = self._engine_load(table)
             return replace(self.env(table.label), contexts=config.engine_contexts, engine_load=load)
-        models = ModelRoutes(config.model_routes, to.models, to.default, config.variant_models(table))
-        build = partial(by_model.build, models, breakers=self._breakers)
+        models = ModelRoutes(config.model_routes, to.models)
+        build = partial(by_model.build, models, to.default, breakers=self._breakers)
         contexts, load = models.contexts(config.engine_contexts), self._engine_load(table)
         return replace(self.env(table.label), contexts=contexts, by_model=build, engine_load=load)
 
@@ -211,6 +208,11 @@ class _Build:
         clients = ClientAddress(table.trusted_proxies)
         return ListenerPlan(table, certificates, clients, https_port if table.redirect else None, made_from)
 
+    def _breaker(self, upstream: str, table: BreakerConfig) -> Breaker:
+        breaker = build_breaker(upstream, table, self.states, self._shared, self._cells)
+        self._breakers[upstream] = breaker
+        return breaker
+
     def _levels(self) -> tuple[BudgetLevel, ...]:
         try:
             return build_levels(self._config.budgets, self._shared, self._cells, _ids.draw)
@@ -228,11 +230,6 @@ class _Build:
         ]
         key = ("usage", table.path, table.keep, table.size)
         return self.states.get(key, lambda: UsageLog(table.path, table.keep, table.size, recorded, dropped))
-
-    def _breaker(self, upstream: str, table: BreakerConfig) -> Breaker:
-        breaker = build_breaker(upstream, table, self.states, self._shared, self._cells)
-        self._breakers[upstream] = breaker
-        return breaker
 
 
 def _port(address: str) -> int:
