@@ -16,7 +16,7 @@ import ctypes
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
@@ -80,24 +80,29 @@ class Fleet:
                 _log.error("%s", error)
         self._begin(self._sweep_now_and_then())
 
-    @contextlib.asynccontextmanager
-    async def hold(self, entry: Entry) -> AsyncIterator[Model]:
-        """The entry's model, which stays in memory until the end of the block; loaded first when it is not there.
+    def hold(self, entry: Entry) -> Hold:
+        """The entry's model, which stays in memory until the end of an ``async with`` block; loaded first when it is
+        not there.
 
         Raises RequestError (503) when it cannot be, when too many requests wait for it, when too many other models are
         in use, and when it has been unloaded by an order.
         """
+        return Hold(self, entry)
+
+    async def take(self, entry: Entry) -> Loaded:
+        """What ``hold`` begins with; ``leave`` is its end."""
         loaded = entry.current or await self._wake(entry)
         loaded.num_users += 1
-        try:
-            yield loaded.model
-        finally:
-            loaded.num_users -= 1
-            if not loaded.num_users:
-                loaded.used_at = self._clock()
-                self._somebody_left.set()
-                if loaded.retired:
-                    self._begin(self._free(loaded))
+        return loaded
+
+    def leave(self, loaded: Loaded) -> None:
+        """One of its users has no more to do with it."""
+        loaded.num_users -= 1
+        if not loaded.num_users:
+            loaded.used_at = self._clock()
+            self._somebody_left.set()
+            if loaded.retired:
+                self._begin(self._free(loaded))
 
     async def load(self, entry: Entry, reread: Callable[[], Source] | None = None) -> None:
         """An order: read the folder again, load what it is now, and move requests to it from what serves so far.
@@ -331,6 +336,23 @@ class Fleet:
                 await self.sweep()
             except Exception:
                 _log.exception("models could not be unloaded; trying again in %g s", _SWEEP_S)
+
+
+class Hold:
+    """One user of a model in memory."""
+
+    __slots__ = ("_entry", "_fleet", "_loaded")
+
+    def __init__(self, fleet: Fleet, entry: Entry) -> None:
+        self._fleet = fleet
+        self._entry = entry
+
+    async def __aenter__(self) -> Model:
+        self._loaded = await self._fleet.take(self._entry)
+        return self._loaded.model
+
+    async def __aexit__(self, *ended: object) -> None:
+        self._fleet.leave(self._loaded)
 
 
 def _close(loaded: Loaded) -> None:

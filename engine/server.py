@@ -102,11 +102,14 @@ class Server:
     @web.middleware
     async def _count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Keep the drain waiting for this request; while there is one, let its connection end with its answer."""
-        with self._serving.request():
+        self._serving.enter()
+        try:
             response = await handler(request)
             if self._serving.draining:
                 response.force_close()
             return response
+        finally:
+            self._serving.leave()
 
 
 def _check_unserved(path: str) -> None:

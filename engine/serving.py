@@ -10,17 +10,18 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from typing import Any, TypeVar, cast
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from engine.device import Device
 from engine.entry import Entry
 from engine.errors import Kind, RequestError, invalid
 from engine.fleet import Fleet
-from engine.model import Model, ModelKind
+from engine.model import Model
 from engine.pool import Pool
 from engine.repository import Repository
 from engine.settings import Control
+from engine.use import Place, Use, of_another_kind
 
 _RETRY_S = 5.0
 WATCH_S = 10.0  # how often a request that waits asks whether the device is still well
@@ -54,7 +55,7 @@ class Serving:
         self.draining = False
         self.num_body_bytes = 0  # of all bodies that are being read and parsed
         self.num_inside = 0  # requests between their head and the end of their answer
-        self._patience: set[asyncio.Timeout] = set()  # of those who wait for the device
+        self._watches: set[_Watch] = set()  # of those who wait for the device
         self._looks = False  # whether a look at it is due
         self._emptied = asyncio.Event()  # set whenever the last request leaves
 
@@ -71,34 +72,32 @@ class Serving:
             raise invalid("you must say which model: a non-empty string", "model")
         entry = self.get(name)
         if entry.kind != type_.kind:
-            raise _of_another_kind(name, entry.kind)
+            raise of_another_kind(name, entry.kind)
         return entry
 
-    @contextlib.contextmanager
-    def request(self) -> Iterator[None]:
-        """Count a request from its head to the end of its answer: draining waits for it, also while it uploads."""
+    def enter(self) -> None:
+        """Count a request from its head to ``leave``, the end of its answer: draining waits for it, also while it
+        uploads."""
         self.num_inside += 1
-        try:
-            yield
-        finally:
-            self.num_inside -= 1
-            if not self.num_inside:
-                self._emptied.set()
 
-    @contextlib.asynccontextmanager
-    async def use(self, name: Any, type_: type[M]) -> AsyncIterator[M]:
-        """The model called ``name``, loaded if it was not, and one of its places, until the end of the block. Raises
-        RequestError: 400, 404, 503."""
-        entry = self.find(name, type_)
-        async with self.fleet.hold(entry) as model:
-            if model.kind != type_.kind:  # another folder was loaded under this name while the request waited
-                raise _of_another_kind(model.name, model.kind)
-            with self.place(model):
-                yield cast(M, model)
+    def leave(self) -> None:
+        """Its answer has ended."""
+        self.num_inside -= 1
+        if not self.num_inside:
+            self._emptied.set()
 
-    @contextlib.contextmanager
-    def place(self, model: Model) -> Iterator[None]:
-        """Hold one of the model's places while a request is worked on. Raises RequestError (503, Retry-After)."""
+    def use(self, name: Any, type_: type[M]) -> Use[M]:
+        """The model called ``name``, loaded if it was not, and one of its places, until the end of an ``async with``
+        block. Raises RequestError: 400, 404, 503."""
+        return Use(self, self.find(name, type_), type_)
+
+    def place(self, model: Model) -> Place:
+        """One of the model's places, held in a ``with`` block while a request is worked on. Raises RequestError (503,
+        Retry-After)."""
+        return Place(self, model)
+
+    def take_place(self, model: Model) -> None:
+        """What ``place`` begins with; ``model.admission.leave`` is its end."""
         error = self.failure(time.monotonic())
         if error is not None:
             raise error
@@ -107,38 +106,35 @@ class Serving:
             limit = f"{model.admission.running} running, {model.admission.queue} waiting"
             message = f"the model {model.name!r} is full ({limit}); try again in {math.ceil(retry_after_s)} s"
             raise RequestError(Kind.OVERLOADED, message, retry_after_s=retry_after_s)
-        try:
-            yield
-        finally:
-            model.admission.leave()
 
     async def watched(self, work: Coroutine[Any, Any, T]) -> T:
         """What ``work`` on the device comes to. Raises RequestError (503) once the device cannot serve any more."""
-        patience = asyncio.timeout(None)  # one look for all that wait costs a tenth of a task and a timer for each
+        watch = _Watch()  # one look for all that wait costs a tenth of a task and a timer for each
+        self._watches.add(watch)
+        if not self._looks:
+            self._looks = True
+            asyncio.get_running_loop().call_later(WATCH_S, self._look)
         try:
-            async with patience:
-                self._patience.add(patience)
-                if not self._looks:
-                    self._looks = True
-                    asyncio.get_running_loop().call_later(WATCH_S, self._look)
-                return await work
-        except TimeoutError:
-            if patience.expired() and (error := self.failure(time.monotonic())) is not None:
-                raise error from None
-            raise
+            return await work
+        except asyncio.CancelledError:
+            if (error := watch.error) is None or watch.task.uncancel() > watch.num_cancels:
+                raise  # whoever asked has left
+            raise error from None
         finally:
-            self._patience.discard(patience)
+            self._watches.discard(watch)
 
     def _look(self) -> None:
         """End what waits for a device that cannot serve any more; look again as long as something waits."""
         loop = asyncio.get_running_loop()
-        self._looks = bool(self._patience)
+        self._looks = bool(self._watches)
         if self._looks:
             loop.call_later(WATCH_S, self._look)
-        if self.problem(time.monotonic()) is not None:
-            for patience in self._patience:
-                if not patience.expired():
-                    patience.reschedule(loop.time())
+        now = time.monotonic()
+        if self.problem(now) is not None:
+            for watch in self._watches:
+                if watch.error is None:
+                    watch.error = self.failure(now)
+                    watch.task.cancel()
 
     def failure(self, now: float) -> RequestError | None:
         """``problem`` as what a request is answered; None: the device can serve."""
@@ -171,5 +167,14 @@ class Serving:
         return not self.num_inside
 
 
-def _of_another_kind(name: str, kind: ModelKind) -> RequestError:
-    return invalid(f"the model {name!r} is of kind {kind}; this endpoint does not serve it", "model")
+class _Watch:
+    """The task that waits for the device, as ``asyncio.timeout`` would end it."""
+
+    __slots__ = ("error", "num_cancels", "task")
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+        self.num_cancels = task.cancelling()  # by others
+        self.error: RequestError | None = None

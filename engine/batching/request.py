@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from engine.batching.item import Item
@@ -51,7 +50,9 @@ async def run_on(
         if not done.done():
             done.set_result(event)
 
-    with _place(lane, level, sum(item.rows * item.size for item in items)):
+    units = sum(item.rows * item.size for item in items)
+    _enter(lane, level, units)
+    try:
         job = BatchJob(
             deliver=deliver, arrived_at=clock(), items=items, level=level, deadline_at=deadline_at, noun=noun
         )
@@ -61,14 +62,16 @@ async def run_on(
         except asyncio.CancelledError:
             device.cancel(lane, job)
             raise
+    finally:
+        _leave(lane, level, units)
     if isinstance(event, RequestError):
         raise event
     results: list[Any] = event
     return results
 
 
-@contextlib.contextmanager
-def _place(lane: BatchLane, level: int, units: int) -> Iterator[None]:
+def _enter(lane: BatchLane, level: int, units: int) -> None:
+    """Take a place of the level's."""
     places = lane.places[level]
     if places is not None and (retry_after_s := places.enter()) is not None:
         raise RequestError(
@@ -78,9 +81,10 @@ def _place(lane: BatchLane, level: int, units: int) -> Iterator[None]:
             retry_after_s=retry_after_s,
         )
     lane.num_units += units
-    try:
-        yield
-    finally:
-        lane.num_units -= units
-        if places is not None:
-            places.leave()
+
+
+def _leave(lane: BatchLane, level: int, units: int) -> None:
+    places = lane.places[level]
+    lane.num_units -= units
+    if places is not None:
+        places.leave()

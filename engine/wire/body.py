@@ -9,11 +9,9 @@ carry them), nesting beyond MAX_DEPTH, more than MAX_BRACKETS, and anything but 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import math
 import re
-from collections.abc import AsyncIterator
 from typing import Any, NoReturn
 
 from aiohttp import web
@@ -36,27 +34,67 @@ async def read_object(request: web.Request, serving: Serving) -> dict[str, Any]:
     media_type = request.content_type
     if "Content-Type" in request.headers and not (media_type == "application/json" or media_type.endswith("+json")):
         raise RequestError(Kind.MEDIA_TYPE, "the body must be JSON; send Content-Type: application/json")
-    async with hold_body(request, serving) as pieces:
+    async with Body(request, serving) as pieces:
         raw = b"".join(pieces)
         if len(raw) > PARSED_IN_THREAD_BYTES:
             return await asyncio.to_thread(parse_object, raw)
         return parse_object(raw)
 
 
-@contextlib.asynccontextmanager
-async def hold_body(request: web.Request, serving: Serving) -> AsyncIterator[list[bytes]]:
-    """The body's bytes as they came, whatever they are; until the end of the block they count among those of all
-    requests. Raises RequestError: 408, 413, 415 for a content coding, 503."""
-    if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
-        raise RequestError(Kind.MEDIA_TYPE, "compressed request bodies are not taken; send it without Content-Encoding")
-    pieces: list[bytes] = []
-    size = 0
-    try:
-        await _read(request, serving, pieces)
-        size = sum(map(len, pieces))  # whoever has put them together may let go of them
-        yield pieces
-    finally:
-        serving.num_body_bytes -= size or sum(map(len, pieces))
+class Body:
+    """The body's bytes as they came, whatever they are; until the end of an ``async with`` block they count among those
+    of all requests. Raises RequestError: 408, 413, 415 for a content coding, 503."""
+
+    __slots__ = ("_num_bytes", "_pieces", "_request", "_serving")
+
+    def __init__(self, request: web.Request, serving: Serving) -> None:
+        self._request = request
+        self._serving = serving
+        self._pieces: list[bytes] = []  # whoever has put them together may let go of them
+        self._num_bytes = 0
+
+    async def __aenter__(self) -> list[bytes]:
+        request = self._request
+        if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+            message = "compressed request bodies are not taken; send it without Content-Encoding"
+            raise RequestError(Kind.MEDIA_TYPE, message)
+        most = self._serving.max_body_bytes
+        if (request.content_length or 0) > most:
+            raise _too_large(most)
+        try:
+            if request.content.is_eof():  # a small body comes with its head
+                self._take(request.content.read_nowait(), most)
+            else:
+                await self._read(most)
+        except BaseException:
+            self._let_go()
+            raise
+        return self._pieces
+
+    async def __aexit__(self, *ended: object) -> None:
+        self._let_go()
+
+    async def _read(self, most: int) -> None:
+        try:
+            async with asyncio.timeout(_READ_TIMEOUT_S):
+                async for piece in self._request.content.iter_any():
+                    self._take(piece, most)
+        except TimeoutError:
+            raise RequestError(Kind.TIMEOUT, f"the body did not arrive within {_READ_TIMEOUT_S:.0f} s") from None
+
+    def _take(self, piece: bytes, most: int) -> None:
+        serving = self._serving
+        self._pieces.append(piece)
+        self._num_bytes += len(piece)
+        serving.num_body_bytes += len(piece)
+        if self._num_bytes > most:
+            raise _too_large(most)
+        if serving.num_body_bytes > most * BODIES_TOGETHER:
+            message = f"requests of {most * BODIES_TOGETHER} bytes in all are being read; try again in 1 s"
+            raise RequestError(Kind.OVERLOADED, message, retry_after_s=1)
+
+    def _let_go(self) -> None:
+        self._serving.num_body_bytes -= self._num_bytes
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
@@ -81,34 +119,8 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     return value
 
 
-async def _read(request: web.Request, serving: Serving, pieces: list[bytes]) -> None:
-    """Add the body to ``pieces``, and its bytes to those that are held for all requests."""
-    most = serving.max_body_bytes
-    too_large = RequestError(Kind.TOO_LARGE, f"the body is larger than {most} bytes; send less")
-    if (request.content_length or 0) > most:
-        raise too_large
-    size = 0
-
-    def take(piece: bytes) -> None:
-        nonlocal size
-        pieces.append(piece)
-        size += len(piece)
-        serving.num_body_bytes += len(piece)
-        if size > most:
-            raise too_large
-        if serving.num_body_bytes > most * BODIES_TOGETHER:
-            message = f"requests of {most * BODIES_TOGETHER} bytes in all are being read; try again in 1 s"
-            raise RequestError(Kind.OVERLOADED, message, retry_after_s=1)
-
-    if request.content.is_eof():  # a small body comes with its head
-        take(request.content.read_nowait())
-        return
-    try:
-        async with asyncio.timeout(_READ_TIMEOUT_S):
-            async for piece in request.content.iter_any():
-                take(piece)
-    except TimeoutError:
-        raise RequestError(Kind.TIMEOUT, f"the body did not arrive within {_READ_TIMEOUT_S:.0f} s") from None
+def _too_large(most: int) -> RequestError:
+    return RequestError(Kind.TOO_LARGE, f"the body is larger than {most} bytes; send less")
 
 
 def _check_depth(value: Any) -> None:

@@ -21,7 +21,7 @@ from engine.tensor_facts import CLASSES, SCORES
 from engine.tensors.model import TensorModel
 from engine.tensors.raw_rows import Feeds, infer_raw
 from engine.wire import classify_request
-from engine.wire.body import PARSED_IN_THREAD_BYTES, hold_body, parse_object
+from engine.wire.body import PARSED_IN_THREAD_BYTES, Body, parse_object
 from engine.wire.classify_request import ClassifyRequest, What
 from engine.wire.openai_answer import MEDIA_TYPE
 from engine.wire.standing import read_standing
@@ -32,7 +32,7 @@ def routes(serving: Serving) -> list[web.RouteDef]:
 
     async def create(request: web.Request) -> web.Response:
         standing = read_standing(request.headers, time.monotonic())
-        async with hold_body(request, serving) as pieces:
+        async with Body(request, serving) as pieces:
             asked = await _read(request, pieces)
             async with serving.use(asked.model, TensorModel) as model:
                 inputs = _inputs(model)

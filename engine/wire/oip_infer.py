@@ -22,7 +22,7 @@ from engine.tensor_facts import TensorModelFacts
 from engine.tensors.check import Feeds, check_inputs
 from engine.tensors.model import TensorModel
 from engine.wire import oip_answer, oip_request
-from engine.wire.body import PARSED_IN_THREAD_BYTES, hold_body
+from engine.wire.body import PARSED_IN_THREAD_BYTES, Body
 from engine.wire.embeddings import MAX_TEXTS
 from engine.wire.oip_adapted import adapted_inputs, infer_adapted
 from engine.wire.oip_body import HEADER_LENGTH, divide, json_length
@@ -54,7 +54,7 @@ async def infer(request: web.Request, serving: Serving, entry: Entry) -> web.Str
     if entry.kind == "chat":
         raise invalid(f"the model {entry.name!r} takes no tensors; ask POST /v1/chat/completions", "model")
     work = _embed if entry.kind == "embedding" else _run
-    async with hold_body(request, serving) as pieces:
+    async with Body(request, serving) as pieces:
         asked, parts = await work(request, serving, entry, pieces, arrived_at)
     as_json = sum(parts.arrays[each.tensor.name].size for each in parts.wanted if not each.binary)
     if as_json > _RENDERED_IN_PLACE_ELEMENTS:

@@ -15,7 +15,7 @@ from aiohttp import web
 from engine.entry import State
 from engine.errors import EngineError, Kind, RequestError, invalid
 from engine.serving import Serving
-from engine.wire.body import hold_body, parse_object
+from engine.wire.body import Body, parse_object
 from engine.wire.openai_answer import MEDIA_TYPE
 
 
@@ -75,7 +75,7 @@ async def _order(request: web.Request, serving: Serving, taken: tuple[str, ...])
 
 async def _read(request: web.Request, serving: Serving) -> dict[str, Any]:
     """The JSON object that the request carries; an empty body is an empty object."""
-    async with hold_body(request, serving) as pieces:
+    async with Body(request, serving) as pieces:
         raw = b"".join(pieces)
         return parse_object(raw) if raw.strip() else {}
 
