@@ -44,6 +44,7 @@ from proxy.upstream.permit import Permit, Refused
 from proxy.upstream.retry import Failure
 from proxy.upstream.transport import UpstreamConnection
 from proxy.upstream.upstream import Upstream
+from proxy.upstream.waiting import NORMAL, RANKS
 from proxy.verdict import server_worked, settle
 
 log = logging.getLogger("headrace.proxy")
@@ -195,7 +196,7 @@ class Forward:
         try:
             connection = None if self._wants_fresh else server.take()
             if connection is None:
-                connection = await server.connect(self._timeouts.connect)
+                connection = await server.connect(self._timeouts.connect, self._rank())
             finished = asyncio.get_running_loop().create_future()
 
             def done(_relay: Relay) -> None:
@@ -221,6 +222,10 @@ class Forward:
         finally:
             self._judge(end, monotonic())
         return end
+
+    def _rank(self) -> int:
+        """Where it waits, if it must: before what is less urgent."""
+        return RANKS.get(self._x.scratch.get("priority", ""), NORMAL)
 
     def _choose(self, now: float) -> Server:
         upstream = self._upstream

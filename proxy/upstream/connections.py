@@ -22,7 +22,7 @@ from proxy.upstream.metrics import ServerMetrics
 from proxy.upstream.resolver import Resolver, Unresolved
 from proxy.upstream.state import ServerState
 from proxy.upstream.transport import UpstreamConnection
-from proxy.upstream.waiting import Bounds, ConnectFailed, Given, ServerFull, Waiting
+from proxy.upstream.waiting import NORMAL, Bounds, ConnectFailed, Given, ServerFull, Waiting
 
 __all__ = ["Address", "Bounds", "ConnectFailed", "Server", "ServerFull", "parse_address"]
 
@@ -146,14 +146,14 @@ class Server:
         self._idle.append(connection)
         state.full = False
 
-    async def connect(self, timeout_s: float) -> UpstreamConnection:
+    async def connect(self, timeout_s: float, rank: int = NORMAL) -> UpstreamConnection:
         """A connection, ready for a request: a new one, or one that another request gave back while this one waited.
-        Raises ConnectFailed, or ServerFull."""
+        rank: who waits behind whom (``waiting.RANKS``). Raises ConnectFailed, or ServerFull."""
         while True:
             if self._num_places < self._bounds.max_connections or self._evict():
                 self._take_place()
                 break
-            given = await self._wait()
+            given = await self._wait(rank)
             if given is None:
                 break
             if given.is_open:
@@ -239,10 +239,10 @@ class Server:
 
     # Places
 
-    async def _wait(self) -> Given:
+    async def _wait(self, rank: int) -> Given:
         self.metrics.pending.add(1.0)
         try:
-            return await self._waiting.wait()
+            return await self._waiting.wait(rank)
         except ServerFull as error:
             self.metrics.refused[error.limit].add()
             raise

@@ -202,3 +202,35 @@ async def test_metrics_say_what_servers_do() -> None:
         assert metrics.up.value == 1.0
         assert metrics.connects.value == 1.0
         assert metrics.connections.value == 1.0
+
+
+async def test_when_the_line_is_full_the_least_urgent_are_refused_first_and_the_urgent_are_served_first() -> None:
+    def level(path: str, default: str) -> dict[str, Any]:
+        return {"match": {"path": path}, "to": "app", "policies": {"priority": {"default": default}}}
+
+    gate = Gate()
+    async with raw_upstream(gate) as upstream:
+        config = app(upstream.port, max_connections=1, pending=2, retry={"attempts": 1})
+        config["routes"] = [level("/high", "high"), level("/low", "low")]
+        async with edge(config) as running:
+
+            async def ask(path: str) -> Any:
+                client = await running.connect()
+                await client.send(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode())
+                return client
+
+            inside = await ask("/low")
+            await eventually(lambda: gate.num_inside == 1)
+            low = [await ask("/low")]
+            await eventually(lambda: server_of(running).statistics(0.0)["pending"] == 1)
+            low.append(await ask("/low"))
+            await eventually(lambda: server_of(running).statistics(0.0)["pending"] == 2)
+            high = await ask("/high")
+            refused = await low.pop().answer()
+            assert (refused.status, refused.get("retry-after")) == (503, "5")
+            assert b"more urgent" in refused.body
+            assert (await (await ask("/low")).answer()).status == 503
+            gate.open.set()
+            for client in (inside, high, *low):
+                assert (await client.answer()).status == 200
+            assert [head.split()[1] for head in upstream.heads] == [b"/low", b"/high", b"/low"]

@@ -69,3 +69,50 @@ async def test_one_that_left_is_passed_by() -> None:
     await asyncio.wait([leaving, staying])
     assert leaving.cancelled()
     assert staying.result() is None
+
+
+async def test_the_urgent_are_given_first_and_of_equals_who_came_first() -> None:
+    waiting, order = line(), []
+    tasks = []
+    for rank, name in ((2, "low"), (1, "normal"), (0, "high"), (1, "normal too")):
+        tasks.append(asyncio.create_task(waiting.wait(rank), name=name))
+        tasks[-1].add_done_callback(lambda task: order.append(task.get_name()))
+        await asyncio.sleep(0)
+    while waiting.give(None):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert order == ["high", "normal", "normal too", "low"]
+
+
+async def test_a_full_line_makes_room_for_the_more_urgent_by_refusing_the_last_of_the_least() -> None:
+    waiting = line(max_connections=7, pending=3)
+    low, low_too, normal = [asyncio.create_task(waiting.wait(rank)) for rank in (2, 2, 1)]
+    await asyncio.sleep(0)
+    high = asyncio.create_task(waiting.wait(0))
+    with pytest.raises(ServerFull, match=r"more urgent request took the place among the 3 that wait \(pending\)"):
+        await low_too
+    with pytest.raises(ServerFull, match="3 requests wait"):
+        await waiting.wait(2)
+    assert len(waiting) == 3
+    high_too, third = asyncio.create_task(waiting.wait(0)), asyncio.create_task(waiting.wait(0))
+    for refused in (low, normal):
+        with pytest.raises(ServerFull):
+            await refused
+    with pytest.raises(ServerFull):
+        await waiting.wait(0)
+    assert all(waiting.give(None) for _ in range(3))
+    assert await asyncio.gather(high, high_too, third) == [None] * 3
+
+
+async def test_one_that_leaves_as_it_is_refused_is_heard_of_no_more() -> None:
+    waiting = line(pending=1)
+    leaving = asyncio.create_task(waiting.wait(2))
+    await asyncio.sleep(0)
+    high = asyncio.create_task(waiting.wait(0))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with pytest.raises((asyncio.CancelledError, ServerFull)):
+        await leaving
+    assert waiting.give(None)
+    assert await high is None
