@@ -35,6 +35,7 @@ def add_key(
     tenant: str = "",
     team: str = "",
     allow: Allowed = NOTHING_MORE,
+    budgets: tuple[tuple[str, str, int], ...] = (),
 ) -> tuple[str, str]:
     """Adds a new key and returns (its id, the key): the only time that the key is seen. Makes the file if needed.
 
@@ -48,7 +49,7 @@ def add_key(
         if key_id in taken:
             raise KeysError(f"there is a key with the id {key_id} already; choose another id")
         free = key_id or next(name for n in itertools.count(1) if (name := f"key-{n}") not in taken)
-        entry = KeyEntry(free, hash_key(key), _instant(now), None, tenant, team, allow)
+        entry = KeyEntry(free, hash_key(key), _instant(now), None, tenant, team, allow, budgets)
         _write(path, (*entries, entry))
     return free, key
 
@@ -86,6 +87,8 @@ def _spell(entries: Sequence[KeyEntry]) -> str:
         allowed = {name: value for name, value in entry.allow._asdict().items() if value or value == ()}
         if entry.allow != NOTHING_MORE:
             lines.append(f"    allow: {json.dumps(allowed)}\n")  # JSON is YAML
+        if entry.budgets:
+            lines.append(f"    budgets: {json.dumps(entry.budgets_by_name())}\n")
     return "".join(lines)
 
 

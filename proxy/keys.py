@@ -91,6 +91,13 @@ class KeyEntry(NamedTuple):
         """The key's own amount of a budget's "tokens" or "requests"; None: it has none of its own."""
         return next((amount for each, of, amount in self.budgets if each == name and of == unit), None)
 
+    def budgets_by_name(self) -> dict[str, dict[str, int]]:
+        """The same as the file has them."""
+        tables: dict[str, dict[str, int]] = {}
+        for name, unit, amount in self.budgets:
+            tables.setdefault(name, {})[unit] = amount
+        return tables
+
 
 class KeysError(ValueError):
     """The keys file cannot be used; the message says where and why, and never shows a hash."""

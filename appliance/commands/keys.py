@@ -1,4 +1,4 @@
-"""``headrace keys``: API keys in a file, of which only hashes are kept."""
+"""``headrace keys``: API keys in a file, of which only hashes are kept; and what was used with them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from appliance.commands import usage
 from appliance.commands.terminal import CommandError, JsonOption, note, os_error, print_json
 
 FileOption = Annotated[
@@ -17,7 +18,8 @@ FileOption = Annotated[
 ]
 DEFAULT_FILE = Path("/etc/headrace/keys.yaml")
 
-app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
+app = typer.Typer(help="Make, list and revoke API keys, and see what they use.", no_args_is_help=True)
+app.command()(usage.usage)
 
 
 @app.command()
@@ -37,6 +39,10 @@ def add(
         list[str] | None,
         typer.Option(metavar="NAME", help="It may use this model only, or those that begin so: qwen*; again: others."),
     ] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=TOKENS", help="Its own amount of a budget by api_key; again: of another one."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a key, print it once, and keep only its hash."""
@@ -45,7 +51,9 @@ def add(
 
     allow = Allowed(priority, context, tuple(upstream or ()), tuple(model) if model else None)
     with _explained(file, "write"):
-        key_id, key = add_key(file, key_id, datetime.now(UTC), tenant=tenant, team=team, allow=allow)
+        key_id, key = add_key(
+            file, key_id, datetime.now(UTC), tenant=tenant, team=team, allow=allow, budgets=_budgets(budget or [])
+        )
     if as_json:
         print_json({"id": key_id, "key": key})
         return
@@ -64,7 +72,8 @@ def list_(file: FileOption = DEFAULT_FILE, as_json: JsonOption = False) -> None:
         shown = ("id", "created", "revoked", "tenant", "team")
         print_json(
             [
-                {name: getattr(each, name) or None for name in shown} | {"allow": each.allow._asdict()}
+                {name: getattr(each, name) or None for name in shown}
+                | {"allow": each.allow._asdict(), "budgets": each.budgets_by_name()}
                 for each in entries
             ]
         )
@@ -88,6 +97,16 @@ def revoke(
         print_json({"id": entry.id, "revoked": entry.revoked})
         return
     note(f"The key {entry.id} is revoked since {entry.revoked}; it is refused after `headrace reload`.")
+
+
+def _budgets(given: list[str]) -> tuple[tuple[str, str, int], ...]:
+    amounts = []
+    for each in given:
+        name, equals, tokens = each.partition("=")
+        if not (name and equals and tokens.isascii() and tokens.isdigit()):
+            raise typer.BadParameter(f"{each!r} is not understood; write NAME=TOKENS", param_hint="--budget")
+        amounts.append((name, "tokens", int(tokens)))
+    return tuple(amounts)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from engine.providers import Placement, why_absent
 from proxy.config import Certificate, SecretRef
 from proxy.config_routes import unknown
 from proxy.htpasswd import HtpasswdError, parse_htpasswd
-from proxy.keys import KeysError, parse_keys
+from proxy.keys import KeyEntry, KeysError, parse_keys
 
 
 def check_references(config: HeadraceConfig, contents: Mapping[str, bytes], root: Path) -> Iterator[Finding]:
@@ -28,6 +28,7 @@ def check_references(config: HeadraceConfig, contents: Mapping[str, bytes], root
     yield from _check_secret_names(config)
     yield from _check_keys(config, contents)
     yield from _check_models(config, root)
+    yield from _check_usage(config)
 
 
 def check_validity(config: HeadraceConfig, contents: Mapping[str, bytes], now: datetime) -> Iterator[Finding]:
@@ -66,7 +67,7 @@ def _check_keys(config: HeadraceConfig, contents: Mapping[str, bytes]) -> Iterat
         auth = getattr(route.policies, "auth", None)
         if auth is not None and auth.keys in contents:
             try:
-                parse_keys(contents[auth.keys])
+                yield from _check_budgets(config, auth.keys, parse_keys(contents[auth.keys]), index)
             except KeysError as error:
                 yield ("routes", index, "policies", "auth", "keys"), f"{auth.keys}: {error}"
         basic = getattr(route.policies, "basic_auth", None)
@@ -75,6 +76,21 @@ def _check_keys(config: HeadraceConfig, contents: Mapping[str, bytes]) -> Iterat
                 parse_htpasswd(contents[basic.users])
             except HtpasswdError as error:
                 yield ("routes", index, "policies", "basic_auth", "users"), f"{basic.users}: {error}"
+
+
+def _check_budgets(config: HeadraceConfig, file: str, entries: tuple[KeyEntry, ...], route: int) -> Iterator[Finding]:
+    """Amounts of a key's own, of budgets that are none."""
+    known = {name: table for name, table in config.budgets.items() if table.key == "api_key"}
+    for entry in entries:
+        for name, unit, _ in entry.budgets:
+            if name not in known or getattr(known[name], unit) is None:
+                of = f"budget of {unit} by api_key"
+                yield ("routes", route, "policies", "auth", "keys"), f"{file}: {entry.id}: {unknown(of, name, known)}"
+
+
+def _check_usage(config: HeadraceConfig) -> Iterator[Finding]:
+    if config.usage is not None and not Path(config.usage.path).parent.is_dir():
+        yield ("usage", "path"), f"there is no directory {Path(config.usage.path).parent}; make it or name another one"
 
 
 def _why_absent(model: Model) -> str | None:

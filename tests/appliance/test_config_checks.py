@@ -79,6 +79,53 @@ def test_a_file_of_users_that_cannot_be_used_is_told(place: ConfigFiles) -> None
     assert "qUqP" not in problem
 
 
+BUDGET = """
+budgets: {daily: {tokens: 5, per: day}, team: {key: team, tokens: 5}}
+routes: [{respond: {status: 200}, policies: {auth: {keys: keys.yaml}}}]
+"""
+
+
+def test_budgets_need_a_record_of_usage_where_there_is_a_directory(place: ConfigFiles) -> None:
+    place.file("keys.yaml", "keys: []\n")
+    [problem] = place.problems(LISTENER + BUDGET)
+    assert "budgets: without a record of usage a restart would forget what was used" in problem
+    [problem] = place.problems(LISTENER + f"usage: {{path: {place.root}/nowhere/usage.db}}" + BUDGET)
+    assert "usage.path: there is no directory nowhere; make it" in problem
+    assert place.problems(LISTENER + f"usage: {{path: {place.root}/usage.db}}" + BUDGET) == []
+    same = BUDGET + "limits: {daily: {requests: 1/s}}\n"
+    [problem] = place.problems(LISTENER + f"usage: {{path: {place.root}/usage.db}}" + same)
+    assert "budgets.daily: daily is also the name of a limit" in problem
+
+
+def test_a_keys_own_amount_is_of_a_budget_that_is_there(place: ConfigFiles) -> None:
+    text = LISTENER + f"usage: {{path: {place.root}/usage.db}}" + BUDGET
+    for budgets, says in {
+        "{dayly: {tokens: 9}}": "a: there is no budget of tokens by api_key named 'dayly'; did you mean 'daily'?",
+        "{daily: {requests: 9}}": "a: there is no budget of requests by api_key named 'daily'",
+        "{team: {tokens: 9}}": "a: there is no budget of tokens by api_key named 'team'",
+    }.items():
+        place.file("keys.yaml", f"keys: [{{id: a, hash: 'sha256:{'0' * 64}', budgets: {budgets}}}]\n")
+        [problem] = place.problems(text)
+        assert f"routes[0].policies.auth.keys: keys.yaml: {says}" in problem
+    place.file("keys.yaml", f"keys: [{{id: a, hash: 'sha256:{'0' * 64}', budgets: {{daily: {{tokens: 9}}}}}}]\n")
+    assert place.problems(text) == []
+
+
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [
+        ("{per: day}", "say how much"),
+        ("{tokens: 0}", "greater than or equal to 1"),
+        ("{tokens: 5, per: week}", "expected `hour`, `day` or `month`"),
+        ("{tokens: 5, time_zone: Mars/Olympus}", "'Mars/Olympus' is no time zone of this box"),
+        ("{tokens: 5, window: rolling, time_zone: Europe/Berlin}", "a rolling window has no time zone"),
+    ],
+)
+def test_a_budget_that_cannot_be_is_told(place: ConfigFiles, budget: str, says: str) -> None:
+    [problem] = place.problems(LISTENER + f"budgets: {{b: {budget}}}\n")
+    assert says in problem
+
+
 def test_what_two_keys_of_a_policy_say_of_each_other_is_told_at_the_policy(place: ConfigFiles) -> None:
     app = "upstreams: {app: {servers: ['http://a']}}\n"
     cors = "routes: [{to: app, policies: {cors: {origins: ['*'], credentials: true}}}]\n"

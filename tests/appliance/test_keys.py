@@ -49,6 +49,17 @@ def test_whose_a_key_is_and_what_it_may_is_kept(tmp_path: Path) -> None:
     assert len(read_keys(file)) == 2
 
 
+def test_amounts_of_a_keys_own_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    add_key(file, "a", NOW, budgets=(("daily", "tokens", 5), ("daily", "requests", 6), ("monthly", "tokens", 7)))
+    [entry] = read_keys(file)
+    assert entry.budgets == (("daily", "tokens", 5), ("daily", "requests", 6), ("monthly", "tokens", 7))
+    assert entry.budget("daily", "requests") == 6
+    assert entry.budget("monthly", "requests") is None
+    with pytest.raises(KeysError, match="whole numbers from 1 to"):
+        add_key(file, "b", NOW, budgets=(("daily", "tokens", 0),))
+
+
 def test_ids_are_given_where_none_is_chosen(tmp_path: Path) -> None:
     file = tmp_path / "keys.yaml"
     add_key(file, "key-2", NOW)
