@@ -275,7 +275,7 @@ class Limit(Table):
         Discriminator(_shape),
     ] = "client"
     requests: RateText | None = None
-    tokens: RateText | None = None  # for a policy that is still to come; ``cross_check`` refuses it until then
+    tokens: RateText | None = None  # of language models, as the policy ``tokens`` counts them
     burst: Annotated[int, Field(ge=1)] | None = None  # None: the whole count at once; of requests, if these are limited
     algorithm: Literal["gcra", "sliding"] = "gcra"  # sliding: exact in any window, without a burst
     dry_run: bool = False  # counts, and refuses nobody

@@ -254,9 +254,6 @@ def _not_another(other: str, name: str, config: ProxyConfig) -> str:
 
 
 def _check_limits(config: ProxyConfig) -> Iterator[Problem]:
-    for name, table in config.limits.items():
-        if table.tokens is not None:
-            yield ("limits", name, "tokens"), "no policy counts tokens yet, so this would limit nobody; say `requests`"
     for i, route in enumerate(config.routes):
         policies = route.policies
         authenticated = any(getattr(policies, name, None) is not None for name in ("auth", "basic_auth"))
@@ -266,6 +263,8 @@ def _check_limits(config: ProxyConfig) -> Iterator[Problem]:
             if limit is None:
                 yield place, unknown("limit", name, config.limits)
                 continue
+            if limit.tokens is not None and getattr(policies, "tokens", None) is None:
+                yield place, f"the limit {name!r} counts tokens, this route none; give it the policy `tokens: {{}}`"
             kinds = {"tenant", "team"} if getattr(policies, "auth", None) is None else set()
             kinds |= {"api_key"} if not authenticated else set()
             for kind in sorted(kinds.intersection(limit.kinds)):

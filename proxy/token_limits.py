@@ -7,13 +7,13 @@ there, before the body is read, and given back when the tokens do not suffice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from proxy.exchange import Exchange, Head, Reply
 from proxy.limit_fields import tell_limits
 from proxy.named_limit import NamedLimit, Standing
 from proxy.policy.env import PolicyEnv
-from proxy.policy.rate_limit import give_back, refusal, stand, try_out
+from proxy.policy.rate_limit import give_back, refusal, stand
 from proxy.shared.limit import decide_together
 
 _STANDING: Final = "token_limits"
@@ -25,6 +25,16 @@ def build_token_limits(env: PolicyEnv) -> TokenLimits | None:
     names = dict.fromkeys(getattr(env.beside, "rate_limit", None) or ())
     limits = [NamedLimit(name, env, "tokens") for name in names if env.limits[name].tokens is not None]
     return TokenLimits(limits) if limits else None
+
+
+class _Taken(NamedTuple):
+    """What was taken of a limit, on trial or not. used: by its key, with it, at that time."""
+
+    named: NamedLimit
+    key: str
+    cost: float
+    used: float
+    at: float
 
 
 class TokenLimits:
@@ -47,10 +57,23 @@ class TokenLimits:
             if refused:
                 give_back(x, now)
                 return refusal(x, standing)
-            x.scratch[_TAKEN] = standing
-        if self._trials:
-            try_out(x, self._trials, now, cost)
+            x.scratch[_TAKEN] = [
+                _Taken(each.named, each.key, cost, n, now) for each, n in zip(standing, counts, strict=True)
+            ]
+        for named in self._trials:
+            key = named.key_of(x)
+            used = named.memory.decide(key, now, cost)
+            if used < 0.0:
+                named.refused.add()
+            else:
+                x.scratch.setdefault(_TAKEN, []).append(_Taken(named, key, cost, used, now))
         return None
+
+    def cancel(self, x: Exchange, now: float) -> None:
+        """Something else refuses the request: all that was taken is given back, and what is told is told without it."""
+        for each in x.scratch.get(_STANDING) or ():
+            each.left += int(each.cost)
+        self.settle(x, 0, now)
 
     def respond(self, x: Exchange, head: Head, now: float) -> None:
         """Tell what is left, with what was taken for this request counted as used."""
@@ -58,10 +81,13 @@ class TokenLimits:
         if standing:
             tell_limits(head, standing, self._policies, x.wall_at + now - x.started_at)
 
-    def settle(self, x: Exchange, tokens: int, now: float) -> None:
-        """The request has used so many: the rest is given back, or what it was more is owed. Once; nothing is settled
-        that was refused."""
-        taken: list[Standing] | None = x.scratch.pop(_TAKEN, None)
+    def settle(self, x: Exchange, tokens: int, now: float, debt: float = 1.0) -> None:
+        """The request has used so many: the rest is given back, or what it was more is owed, up to ``debt``, a share of
+        the burst. Once; nothing is settled that was refused."""
+        taken: list[_Taken] | None = x.scratch.pop(_TAKEN, None)
         for each in taken or ():
-            if tokens != each.cost:
-                each.named.memory.adjust(each.key, tokens - each.cost, now)
+            memory, more = each.named.memory, tokens - each.cost
+            if more < 0.0:
+                more = -min(-more, memory.standing(each.cost, each.used, now - each.at))
+            if more:
+                memory.adjust(each.key, more, now, debt)

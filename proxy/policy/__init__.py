@@ -29,6 +29,7 @@ from proxy.policy import (
     request_id,
     shed,
     size_limit,
+    tokens,
     trim,
 )
 from proxy.policy.env import PolicyEnv, PolicyModule, States
@@ -51,6 +52,7 @@ POLICIES: tuple[PolicyModule, ...] = (
     idempotency,
     context_guard,
     trim,
+    tokens,
 )
 
 #: What stands behind it may go by the model that a request is for, on routes by models.

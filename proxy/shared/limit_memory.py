@@ -2,7 +2,7 @@
 
 ``cost`` is what a request uses of the limit: 1 of a limit on requests, its tokens of a limit on tokens. What has been
 counted is corrected when it is known better (``adjust``): a request that used less gives back, one that used more goes
-into debt, by one burst at most.
+into debt, up to a bound.
 """
 
 from __future__ import annotations
@@ -33,14 +33,19 @@ class LimitMemory(Gcra):
         """Count one request of ``key``, which had ``used`` that much; what it has then. All stripes are ours."""
         raise NotImplementedError
 
-    def adjust(self, key: str, by: float, now: float) -> float:
-        """Correct what ``key`` has used, by less (down to nothing) or by more (up to a debt of one burst)."""
+    def adjust(self, key: str, by: float, now: float, debt: float = 1.0) -> float:
+        """Correct what ``key`` has used, by less (down to nothing) or by more (up to a debt of so many bursts)."""
         self.enter_all()
         try:
             used = self.used(key, now)
-            return self.take(key, used, now, min(by, max(0.0, 2.0 * self.burst - used)))
+            return self.take(key, used, now, min(by, max(0.0, (1.0 + debt) * self.burst - used)))
         finally:
             self.leave_all()
+
+    def standing(self, cost: float, used: float, since_s: float) -> float:
+        """How much of what a request cost is not forgiven yet, with which its key had ``used`` so much, so long ago:
+        what it cost last is forgiven last. No more may be given back, or others' would be."""
+        return min(cost, max(0.0, used - self.rate * since_s))
 
     def wait_of(self, key: str, used: float, now: float, cost: float = 1.0) -> float:
         """Seconds until ``cost`` more fits for ``key``, which has ``used`` that much; 0.0: now."""

@@ -95,6 +95,9 @@ class SlidingLimit(LimitMemory):
             self._count(self._common, int(cost), now)
         return max(0.0, used + cost)
 
+    def standing(self, cost: float, used: float, since_s: float) -> float:
+        return cost if since_s < self._window_s else 0.0
+
     def wait_of(self, key: str, used: float, now: float, cost: float = 1.0) -> float:
         return self._wait(self._find(key), used + cost - self.burst, now)
 

@@ -1,0 +1,261 @@
+"""What a language model's work costs: reserved in tokens before a request is sent, settled by what it has used. Pure.
+
+Reserved is the prompt, as counted, and for each answer what ``max_tokens`` asks for, up to a cap. Where the body is not
+read, or is none that can be, it is guessed from path, size and priority: the more urgent, the less is put aside for a
+guess. The limits of the route's ``rate_limit`` that bound tokens and all budgets must have room, else nothing is taken.
+
+Settled is always, whatever became of the request: by the usage that the upstream tells, in its JSON or at the end of
+its stream, which is asked for it where the client has not (and does not see it then). An upstream that tells nothing,
+that dies or whose client leaves has used the prompt and what it has shown by then. What was reserved too much is given
+back; what was too little is owed, up to ``debt``. A worker that is killed settles nothing: its reservations count as
+used and are forgiven as time passes, like any request's, so nothing is given twice and nothing is lost for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from proxy.answer_filter import add_filter
+from proxy.budgets import Budgets, build_budgets
+from proxy.cells import Cells
+from proxy.chain import Policy
+from proxy.config import Table
+from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
+from proxy.held_body import HELD_BYTES
+from proxy.llm.context import SENT
+from proxy.llm.count import CounterOf, PromptTokens, count_prompt, counters_of
+from proxy.llm.encodings import EncodingName, text_counter
+from proxy.llm.request import LlmKind, LlmRequest, kind_of
+from proxy.llm.usage import Usage, asking_for_usage
+from proxy.llm.usage_filter import BYTES_PER_TOKEN, UsageFilter
+from proxy.policy.env import PolicyEnv
+from proxy.policy.rate_limit import give_back
+from proxy.token_limits import TokenLimits, build_token_limits
+from proxy.units import Percent, Size
+from proxy.usage_log import UsageLog, UsageRecord
+
+NAME: Final = "tokens"
+ALWAYS: Final = False
+#: What the other policies find in ``x.scratch`` when they settle: a Usage.
+USAGE: Final = "usage"
+
+#: Of a body of unknown length, where it is not read.
+GUESSED_BYTES: Final = 16 << 10
+#: How much of ``answer`` is put aside for an answer of unknown length, by priority. What is guessed too low is owed
+#: later; what is guessed too high may refuse a request for nothing, which shall not happen to the urgent ones.
+GUESSED_SHARE: Final = {"high": 0.5, "normal": 1.0, "low": 2.0}
+_ANSWERED: Final[frozenset[LlmKind]] = frozenset({"chat", "completion"})
+_MAX_MODEL: Final = 128  # characters of a name that a client has made up
+
+
+class Config(Table):
+    encoding: EncodingName | None = None  # for models whose own tokenizer is not here; None: o200k
+    read: Annotated[Size, Field(le=HELD_BYTES)] = HELD_BYTES  # longer bodies are not read but guessed; 0: none is read
+    answer: Annotated[int, Field(ge=1)] = 1024  # tokens reserved for an answer whose max_tokens is not named
+    max_answer: Annotated[int, Field(ge=1)] = 8192  # reserved at most for one answer, whatever max_tokens says
+    debt: Percent = 1.0  # of a limit's burst: how much may be owed
+    include_usage: bool = True  # ask for the usage of streams whose client did not
+
+
+def build(config: Config, env: PolicyEnv) -> Tokens:
+    """The policy of one route."""
+    counter_of = counters_of(env.counters, text_counter(config.encoding or "o200k"))
+    metrics = _Metrics(env.cells, env.route)
+    return Tokens(config, env.route, counter_of, build_token_limits(env), build_budgets(env), env.usage_log, metrics)
+
+
+class _Use:
+    """One request's. prompt, answers: tokens reserved; kind, model: what it asks for."""
+
+    __slots__ = ("answer_filter", "answers", "kind", "model", "prompt", "wall_at")
+
+    def __init__(self, kind: LlmKind, model: str, prompt: int, answers: int) -> None:
+        self.kind = kind
+        self.model = model
+        self.prompt = prompt
+        self.answers = answers
+        self.answer_filter = UsageFilter()
+        self.wall_at = 0.0
+
+
+class Tokens(Policy):
+    def __init__(
+        self,
+        config: Config,
+        route: str,
+        counter_of: CounterOf,
+        limits: TokenLimits | None,
+        budgets: Budgets | None,
+        usage_log: UsageLog | None,
+        metrics: _Metrics,
+    ) -> None:
+        self._config = config
+        self._route = route
+        self._counter_of = counter_of
+        self._limits = limits
+        self._budgets = budgets
+        self._usage_log = usage_log
+        self._metrics = metrics
+
+    def reads_body(self) -> bool:
+        return self._config.read > 0
+
+    def gather(self, x: Exchange) -> Awaitable[None] | None:
+        if x.body is None or (x.content_length is not None and x.content_length > self._config.read):
+            return None
+        return self._count(x)
+
+    async def _count(self, x: Exchange) -> None:
+        body = x.body
+        assert body is not None
+        await body.read_json()
+        llm = body.llm
+        if llm is not None:
+            counted = await count_prompt(x, self._counter_of)
+            sent: PromptTokens = x.scratch.get(SENT) or counted
+            x.scratch[NAME] = _Use(llm.kind, llm.model, sent.tokens, self._reserve(llm))
+
+    def _reserve(self, llm: LlmRequest) -> int:
+        """Tokens of all answers."""
+        config = self._config
+        wanted = llm.max_tokens
+        if wanted is None:
+            wanted = config.answer if llm.kind in _ANSWERED else 0
+        return min(wanted, config.max_answer) * llm.n
+
+    def admit(self, x: Exchange, now: float) -> Reply | None:
+        if not x.has_body:
+            return None
+        use: _Use | None = x.scratch.get(NAME)
+        if use is None:
+            use = x.scratch[NAME] = self._guess(x)
+        use.wall_at = x.wall_at + now - x.started_at
+        reply = self._take(x, use, now)
+        if reply is not None:
+            del x.scratch[NAME]
+            return reply
+        self._listen(x, use)
+        return None
+
+    def _guess(self, x: Exchange) -> _Use:
+        """What a request may cost whose body nobody has read, or understood: who limits tokens is not to be passed by
+        a body that only the upstream can read. Nothing, where the path is for no kind of request that is known."""
+        kind = kind_of(x.path)
+        num_bytes = x.content_length if x.content_length is not None else GUESSED_BYTES
+        share = GUESSED_SHARE.get(x.scratch.get("priority", "normal"), 1.0)
+        answer = min(int(self._config.answer * share), self._config.max_answer)
+        prompt = -(-num_bytes // BYTES_PER_TOKEN) if kind != "other" else 0
+        return _Use(kind, "", prompt, answer if kind in _ANSWERED else 0)
+
+    def _take(self, x: Exchange, use: _Use, now: float) -> Reply | None:
+        limits, budgets, tokens = self._limits, self._budgets, use.prompt + use.answers
+        reply = limits.admit(x, tokens, now) if limits is not None else None
+        if reply is None and budgets is not None:
+            reply = budgets.admit(x, tokens, now, use.wall_at)
+            if reply is not None:
+                give_back(x, now)
+                if limits is not None:
+                    limits.cancel(x, now)
+        return reply
+
+    def _listen(self, x: Exchange, use: _Use) -> None:
+        """See to it that the answer tells its usage."""
+        x.drop.add(b"accept-encoding")  # so that it can be read
+        x.add.append((b"Accept-Encoding", b"identity"))
+        body = x.body
+        llm = body.llm if body is not None else None
+        if self._config.include_usage and llm is not None and llm.stream and not llm.include_usage:
+            assert body is not None
+            if llm.kind in _ANSWERED and body.data is not None and isinstance(body.json, dict):
+                asking = asking_for_usage(body.data, body.json)
+                if asking is not None:
+                    body.replace(asking)
+                    use.answer_filter.takes_out = True
+        add_filter(x, use.answer_filter)
+
+    def respond(self, x: Exchange, head: Head, now: float) -> None:
+        if self._limits is not None:
+            self._limits.respond(x, head, now)
+        if self._budgets is not None:
+            self._budgets.respond(x, head, now)
+
+    def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
+        use: _Use | None = x.scratch.pop(NAME, None)
+        if use is None:
+            return
+        usage = _used(x, use, outcome) if use.wall_at else None
+        tokens = usage.total_tokens if usage is not None else 0
+        if self._limits is not None:
+            self._limits.settle(x, tokens, now, self._config.debt)
+        if self._budgets is not None:
+            self._budgets.settle(x, tokens, now)
+        if usage is None:
+            return
+        x.scratch[USAGE] = usage
+        self._metrics.used(usage)
+        if self._usage_log is not None:
+            self._usage_log.record(self._record(x, use, usage, outcome))
+
+    def _record(self, x: Exchange, use: _Use, usage: Usage, outcome: Outcome) -> UsageRecord:
+        key, served = x.key, x.served_by
+        return UsageRecord(
+            use.wall_at,
+            x.key_id or "",
+            key.tenant if key is not None else "",
+            key.team if key is not None else "",
+            served.route if served is not None else use.model[:_MAX_MODEL],
+            x.upstream,
+            self._route,
+            outcome.status,
+            *usage,
+        )
+
+
+def _used(x: Exchange, use: _Use, outcome: Outcome) -> Usage | None:
+    """What a request has used; None: nothing that anybody knows of."""
+    seen = use.answer_filter
+    if seen.usage is not None:
+        return seen.usage
+    known = use.prompt or use.kind != "other"
+    if not seen.status:
+        return Usage(use.prompt, 0, 0, True) if known and _may_have_begun(x, outcome) else None
+    if seen.status >= 400 or not known:
+        return None
+    return Usage(use.prompt, seen.completion_tokens if use.kind in _ANSWERED else 0, 0, True)
+
+
+def _may_have_begun(x: Exchange, outcome: Outcome) -> bool:
+    """Whether the upstream had the whole request when its client gave up, before any answer."""
+    if not x.connected_at:
+        return False
+    if outcome.ending is not Ending.CLIENT_GONE:
+        return outcome.ending is Ending.REFUSED and outcome.reason == "deadline"
+    return (x.body is not None and x.body.data is not None) or x.bytes_in >= (x.content_length or 0)
+
+
+class _Metrics:
+    """A route's numbers."""
+
+    def __init__(self, cells: Cells, route: str) -> None:
+        doc = "Tokens of language models, by route, and as prompt or completion."
+        self._prompt, self._completion = (
+            cells.counter("llm_tokens_total", doc, {"route": route, "kind": kind}) for kind in ("prompt", "completion")
+        )
+        self._cached = cells.counter(
+            "llm_cached_tokens_total", "Tokens of prompts that the upstream did not read anew.", {"route": route}
+        )
+        doc = "Requests that used tokens, by who told how many: the upstream, or nobody, so that it was estimated."
+        self._told, self._estimated = (
+            cells.counter("llm_usage_requests_total", doc, {"route": route, "told_by": who})
+            for who in ("upstream", "estimate")
+        )
+
+    def used(self, usage: Usage) -> None:
+        """Count one request."""
+        self._prompt.add(usage.prompt_tokens)
+        self._completion.add(usage.completion_tokens)
+        self._cached.add(usage.cached_tokens)
+        (self._estimated if usage.estimated else self._told).add()
