@@ -34,6 +34,7 @@ COMPILED = [
     "proxy/metrics.py",
     "proxy/named_limit.py",
     "proxy/outbox.py",
+    "proxy/own_request.py",
     "proxy/paths.py",
     "proxy/patterns.py",
     "proxy/policy/access.py",

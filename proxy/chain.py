@@ -5,12 +5,14 @@ that was asked (so a 429 still carries RateLimit fields), the one that refused o
 exactly once for each of them, whatever happened. A hook that a policy leaves as it is costs nothing.
 
 A policy that reads the request body, and those behind it, are asked once the others have let the request pass: nobody's
-body is read who would be refused without it.
+body is read who would be refused without it. The same holds before each policy that gathers late: the chain is asked in
+parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
 
 from mypy_extensions import mypyc_attr
 
@@ -30,12 +32,20 @@ class Policy:
         """Whether ``gather`` may read ``x.body``; asked once, when the chain is made."""
         return False
 
+    def gathers_late(self) -> bool:
+        """Whether ``gather`` must come when those before have let the request pass, as it spends something."""
+        return False
+
+    def last(self) -> Policy | None:
+        """A part of it that is asked behind all others of the chain."""
+        return None
+
     def gather(self, x: Exchange) -> Awaitable[None] | None:
         """What must be awaited before anybody is asked, for facts that ``admit`` will need; None: nothing.
 
         Called for every policy of the chain in list order, before any ``admit``; from the first one on that reads the
-        body, after those before it have admitted. Cancelled when the client leaves. Takes nothing that ``settle`` would
-        have to give back.
+        body, or gathers late, after those before it have admitted. Cancelled when the client leaves. Takes nothing that
+        ``settle`` would have to give back.
         """
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
@@ -53,16 +63,15 @@ class Chain:
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         self.policies = tuple(policies)
+        reads = next((i for i, p in enumerate(policies) if p.reads_body()), len(policies))
+        begins = sorted({reads, *(i for i, p in enumerate(policies) if p.gathers_late()), len(policies)})
         #: How many are asked before anybody reads the body.
-        self._num_first = next((i for i, p in enumerate(policies) if p.reads_body()), len(policies))
-        self.reads_body = self._num_first < len(policies)
-        admitting = [(i + 1, p.admit) for i, p in enumerate(policies) if type(p).admit is not Policy.admit]
-        self._admit = tuple((asked, hook) for asked, hook in admitting if asked <= self._num_first)
-        self._admit_rest = tuple((asked, hook) for asked, hook in admitting if asked > self._num_first)
-        gathering = [(i, p.gather) for i, p in enumerate(policies) if type(p).gather is not Policy.gather]
-        self._gather = tuple(hook for i, hook in gathering if i < self._num_first)
-        self._gather_rest = tuple(hook for i, hook in gathering if i >= self._num_first)
-        self.gathers = bool(self._gather)
+        self._num_first = begins[0]
+        self._first = _Part(policies, 0, begins[0])
+        self._rest = tuple(_Part(policies, begin, end) for begin, end in pairwise(begins))
+        self.num_rest = len(self._rest)
+        self.reads_body = self.num_rest > 0
+        self.gathers = bool(self._first.gather)
         upwards = list(enumerate(policies))[::-1]
         self._respond = tuple((i, p.respond) for i, p in upwards if type(p).respond is not Policy.respond)
         self._settle = tuple((i, p.settle) for i, p in upwards if type(p).settle is not Policy.settle)
@@ -72,20 +81,20 @@ class Chain:
 
     def gather(self, x: Exchange) -> Awaitable[None] | None:
         """What must be awaited before ``admit``, one policy after the other, or None."""
-        return _in_turn(self._gather, x)
+        return _in_turn(self._first.gather, x)
 
-    def gather_rest(self, x: Exchange) -> Awaitable[None] | None:
-        """What must be awaited before ``admit_rest``: the body among it."""
-        return _in_turn(self._gather_rest, x)
+    def gather_rest(self, x: Exchange, part: int = 0) -> Awaitable[None] | None:
+        """What must be awaited before ``admit_rest`` of the same part, of ``num_rest``: in the first the body."""
+        return _in_turn(self._rest[part].gather, x)
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
         """The first policy's Reply, or None if all let the request pass: all those before the first that reads the
         body. An exception counts its policy as asked."""
-        return _ask(self._admit, 0, self._num_first, x, now)
+        return _ask(self._first, x, now)
 
-    def admit_rest(self, x: Exchange, now: float) -> Reply | None:
-        """The same for the policies that ``admit`` left."""
-        return _ask(self._admit_rest, self._num_first, len(self.policies), x, now)
+    def admit_rest(self, x: Exchange, now: float, part: int = 0) -> Reply | None:
+        """The same for the policies that ``admit`` left, part by part."""
+        return _ask(self._rest[part], x, now)
 
     def abandon(self, x: Exchange) -> None:
         """Count every policy as asked: the client left while facts were gathered, and it is settled all the same."""
@@ -124,18 +133,26 @@ class Chain:
             raise fault
 
 
-def _ask(
-    hooks: Sequence[tuple[int, Callable[[Exchange, float], Reply | None]]], asked: int, num_all: int, x: Exchange,
-    now: float,
-) -> Reply | None:  # fmt: skip
-    """Admit by these hooks, each with how many are asked with it. asked: before them; num_all: when all let it pass."""
+class _Part:
+    """Policies that gather together and are then asked. admit: hooks, each with how many are asked with it."""
+
+    def __init__(self, policies: Sequence[Policy], begin: int, end: int) -> None:
+        own = [(i, p) for i, p in enumerate(policies) if begin <= i < end]
+        self.begin = begin
+        self.end = end
+        self.gather = tuple(p.gather for _, p in own if type(p).gather is not Policy.gather)
+        self.admit = tuple((i + 1, p.admit) for i, p in own if type(p).admit is not Policy.admit)
+
+
+def _ask(part: _Part, x: Exchange, now: float) -> Reply | None:
+    asked = part.begin
     try:
-        for index, hook in hooks:
+        for index, hook in part.admit:
             asked = index
             reply = hook(x, now)
             if reply is not None:
                 return reply
-        asked = num_all
+        asked = part.end
     finally:
         x.asked = asked
     return None

@@ -16,7 +16,7 @@ import logging
 import socket
 import time
 from collections import deque
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from aiohttp import http_parser
 from aiohttp.http_exceptions import HttpProcessingError, InvalidURLError, LineTooLong
@@ -50,19 +50,6 @@ _LINGER_S: Final = 5.0
 _LINGER_BYTES: Final = 64 << 20
 
 
-class Watcher(Protocol):
-    """Who relays an answer to this client."""
-
-    def pause(self) -> None:
-        """The client reads slower than it is written to."""
-
-    def resume(self) -> None:
-        """It has caught up."""
-
-    def gone(self) -> None:
-        """The connection is lost; nothing may be written to it any more."""
-
-
 _buffer: Final = memoryview(bytearray(READ_BYTES))
 _NO_BODY: Final = RequestBody(EMPTY_PAYLOAD)
 
@@ -74,8 +61,7 @@ def require_c_parser() -> None:
 
 
 class ClientConnection(Client):
-    """One client. ``closing``: the answer in progress is the last. ``writing_paused``: it reads slower than it is
-    written to."""
+    """One client. ``closing``: the answer in progress is the last."""
 
     def __init__(self, server: EdgeServer) -> None:
         loop = asyncio.get_running_loop()
@@ -83,9 +69,7 @@ class ClientConnection(Client):
         now = time.monotonic()
         self.server = server
         self._loop = loop
-        self.watcher: Watcher | None = None
         self.closing = False
-        self.writing_paused = False
         self.peer = ""
         self.counted_as = ""  # the client whose connections are counted together
         self.sni: str | None = None  # the name asked for in the TLS handshake

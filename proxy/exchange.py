@@ -7,7 +7,7 @@ at ``started_at``, for the few fields that carry dates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from proxy.held_body import HeldBody
     from proxy.keys import KeyEntry
     from proxy.model_routes import Target
+    from proxy.own_request import OwnAnswer
     from proxy.route import Route
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
@@ -85,9 +86,9 @@ class Exchange:
     with so many fields."""
 
     __slots__ = (
-        "add", "admitted_at", "asked", "attempts", "authority", "body", "body_limit_bytes", "bytes_in", "bytes_out",
-        "client", "connected_at", "content_length", "deadline", "drop", "fields", "filters", "first_byte_at",
-        "first_token_at", "has_body", "headers",
+        "add", "admitted_at", "ask", "asked", "attempts", "authority", "body", "body_limit_bytes", "bytes_in",
+        "bytes_out", "client", "connected_at", "content_length", "deadline", "drop", "fields", "filters",
+        "first_byte_at", "first_token_at", "has_body", "headers",
         "host", "key", "key_id", "method", "path", "peer", "query", "request_id", "route", "routed_at", "scheme",
         "scratch", "send_path", "served_by", "server", "settled", "sni", "started_at", "target",
         "targets", "traceparent", "trusted",
@@ -160,6 +161,8 @@ class Exchange:
         # The body, on a route with policies that read it; and what its answer goes through (``answer_filter``).
         self.body: HeldBody | None = None
         self.filters: list[AnswerFilter] | None = None
+        # Sends a request of ours to where this one goes, with a body and what that is as JSON; None: nobody can now.
+        self.ask: Callable[[bytes, dict[str, Any]], Awaitable[OwnAnswer]] | None = None
         # On a route by models: the upstreams that may be asked, in this order, and the one that was asked last.
         self.targets: tuple[Target, ...] | None = None
         self.served_by: Target | None = None

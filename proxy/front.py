@@ -26,6 +26,7 @@ from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
 from proxy.forward import Forward
 from proxy.held_body import HeldBody, HeldBytes
 from proxy.metrics import RouteMetrics
+from proxy.own_request import Asker
 from proxy.relay import End, Relay
 from proxy.route import ESCAPED_SLASH, Route
 from proxy.sink import Sink, http_date
@@ -130,6 +131,7 @@ class Front:
         upstream = snapshot.upstreams[route.upstream]
         if route.chain.reads_body and x.has_body:
             x.body = HeldBody(x, body, _HELD_TOGETHER, sink.proceed if facts.expects_continue else None)
+            x.ask = Asker(x, route, upstream, snapshot.upstreams, self._relays).ask
         forward = Forward(
             x,
             route,
@@ -256,28 +258,38 @@ class _Answer:
         """Ask the policies before those that read the body, let these read it, and go on."""
         try:
             reply = self._admit()
-            facts = self._chain.gather_rest(self._x) if reply is None else None
         except Exception:
             self._fail()
             return None
         if reply is not None:
             self.ended(End(Ending.REFUSED, reply.status, reply=reply))
             return None
-        if facts is None:
-            return self._forward_read(forward)
-        return self._gather(facts, lambda: self._forward_read(forward))
+        return self._gather_rest(forward, 0)
 
-    def _forward_read(self, forward: Forward) -> Work | None:
-        """As ``_forward``, for the policies that are left."""
+    def _gather_rest(self, forward: Forward, part: int) -> Work | None:
+        """Let a part of the chain gather, and ask it."""
+        try:
+            facts = self._chain.gather_rest(self._x, part)
+        except Exception:
+            self._fail()
+            return None
+        if facts is None:
+            return self._forward_read(forward, part)
+        return self._gather(facts, lambda: self._forward_read(forward, part))
+
+    def _forward_read(self, forward: Forward, part: int) -> Work | None:
+        """As ``_forward``, for a part of the policies that are left; then the next part."""
         x = self._x
         body = x.body
         try:
             if body is not None and body.refusal is not None:
                 end = End(body.ending, body.refusal.status, "request body", reply=body.refusal)
             else:
-                reply = self._chain.admit_rest(x, monotonic())
+                reply = self._chain.admit_rest(x, monotonic(), part)
                 x.admitted_at = monotonic()
                 if reply is None:
+                    if part + 1 < self._chain.num_rest:
+                        return self._gather_rest(forward, part + 1)
                     return forward.start(x.admitted_at)
                 end = End(Ending.REFUSED, reply.status, reply=reply)
         except Exception:
@@ -291,8 +303,9 @@ class _Answer:
         malformed is answered as such whatever they say."""
         try:
             reply = self._admit()
-            if reply is None and self._chain.reads_body:
-                reply = self._chain.admit_rest(self._x, self._x.admitted_at)
+            for part in range(self._chain.num_rest):
+                if reply is None:
+                    reply = self._chain.admit_rest(self._x, self._x.admitted_at, part)
             if reply is None or ending is Ending.CLIENT_ERROR:
                 reply = make(self._x)
         except Exception:
@@ -332,6 +345,7 @@ class _Answer:
         self._metrics.count(x, outcome, now)
         if x.body is not None:
             x.body.release()
+            x.ask = None
         self._client.answered(sink.persistent and sink.ended, now)
 
     def _send(self, reply: Reply) -> None:

@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from aiohttp.streams import EMPTY_PAYLOAD
+
 from proxy.body import BodyBroken, RequestBody
 from proxy.errors import Kind, refuse, too_large
 from proxy.exchange import Ending, Exchange, Reply
@@ -67,6 +69,14 @@ class HeldBody:
         self.data: bytes | None = None
         self.refusal: Reply | None = None
         self.ending = Ending.REFUSED
+
+    @classmethod
+    def made(cls, x: Exchange, data: bytes, document: dict[str, Any]) -> HeldBody:
+        """A body that was made here. document: what it is as JSON."""
+        body = cls(x, RequestBody(EMPTY_PAYLOAD), HeldBytes())
+        body.data = data
+        body._json, body._parsed = document, True
+        return body
 
     async def read(self, limit_bytes: int = HELD_BYTES) -> bytes:
         """The whole body, read once; b"" if it could not be read, which ``refusal`` explains then."""

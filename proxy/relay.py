@@ -26,7 +26,7 @@ from proxy.exchange import Ending, Exchange, Head, Reply
 from proxy.llm.first_content import Told
 from proxy.llm.hold import Hold
 from proxy.route import Route
-from proxy.sink import Sink, http_date
+from proxy.sink import Client, Sink, http_date
 from proxy.tunnel import Tunnel
 from proxy.upstream.attempts import tell_attempts, wait_of
 from proxy.upstream.permit import Permit
@@ -84,7 +84,7 @@ class Relay(Exchanger):
         self,
         x: Exchange,
         route: Route,
-        client: ClientConnection,
+        client: Client,
         sink: Sink,
         connection: UpstreamConnection,
         timeouts: Timeouts,
@@ -227,9 +227,11 @@ class Relay(Exchanger):
         self._sink.switch(head)
         websocket = self._route.config.websocket
         assert websocket is not None
-        transport, early = self._client.take_over()
+        client = self._client
+        assert isinstance(client, ClientConnection)
+        transport, early = client.take_over()
         self._tunnel = tunnel = Tunnel(
-            (transport, self._client),
+            (transport, client),
             (self.connection.take_over(), self.connection),
             websocket.idle,
             self._tunnel_ended,

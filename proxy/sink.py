@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from time import time
-from typing import Final
+from typing import Any, Final, Protocol
 
 from proxy.exchange import Head
 from proxy.headers import join_head
@@ -41,12 +41,31 @@ _CHUNKED: Final = 2
 _CLOSE: Final = 3
 
 
+class Watcher(Protocol):
+    """Who relays an answer to a client."""
+
+    def pause(self) -> None:
+        """The client reads slower than it is written to."""
+
+    def resume(self) -> None:
+        """It has caught up."""
+
+    def gone(self) -> None:
+        """The connection is lost; nothing may be written to it any more."""
+
+
 class Client:
-    """What a sink needs of the connection."""
+    """What a sink, and whoever forwards, needs of the connection. ``watcher``: who must hear that the client is slow or
+    gone. ``writing_paused``: it reads slower than it is written to."""
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
         self.transport: asyncio.Transport | None = None
+        self.watcher: Watcher | None = None
+        self.writing_paused = False
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something awaited for the request in progress."""
 
     def may_persist(self) -> bool:
         """The connection could take another request: the body was received whole, and nobody wants it closed."""

@@ -128,6 +128,7 @@ PURE = [
     "proxy/limit_kinds.py",
     "proxy/llm/slo.py",
     "proxy/llm/splice.py",
+    "proxy/llm/summaries.py",
     "proxy/llm/truncate.py",
     "proxy/llm/usage.py",
     "proxy/llm/usage_filter.py",

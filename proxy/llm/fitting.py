@@ -15,6 +15,7 @@ from proxy.held_body import body_threads
 from proxy.llm.count import count_texts
 from proxy.llm.encodings import TextCounter
 from proxy.llm.shorten import Part
+from proxy.llm.summaries import Plan, Summaries, plan
 from proxy.llm.truncate import Cut, last_window, truncated
 
 
@@ -25,10 +26,11 @@ class Truncate(Table):
 
 
 class Window(Table):
-    """Of the longest text only the last window is seen."""
+    """Of the longest text only the last window is seen, or summaries of all."""
 
     max_len: Annotated[int, Field(ge=16)]  # tokens of a window
     stride: Annotated[int, Field(ge=1)]  # tokens from the beginning of one window to that of the next
+    summaries: Summaries | None = None  # of all windows, made by the model itself, instead of the last window
 
     @model_validator(mode="after")
     def _leaves_no_gaps(self) -> Window:
@@ -38,26 +40,32 @@ class Window(Table):
 
 
 class Asked(NamedTuple):
-    """value: the messages or the prompt. others: tokens of the rest of the prompt. room: for all of it."""
+    """value: the messages or the prompt. others: tokens of the rest of the prompt. room: for all of it; context: for a
+    prompt and its answer."""
 
     value: Any
     others: int
     room: int
+    context: int
 
 
-async def fit(asked: Asked, how: Truncate | Window, counter: TextCounter) -> Cut | None:
-    """What is sent instead, with the tokens of all of it; None: it cannot be made to fit."""
+async def fit(asked: Asked, how: Truncate | Window, counter: TextCounter) -> Cut | Plan | None:
+    """What is sent instead, with the tokens of all of it, or how to come to it; None: it cannot be made to fit."""
     return await asyncio.get_running_loop().run_in_executor(body_threads(), _fit, asked, how, counter)
 
 
-def _fit(asked: Asked, how: Truncate | Window, counter: TextCounter) -> Cut | None:
-    room = asked.room - asked.others
+def _fit(asked: Asked, how: Truncate | Window, counter: TextCounter) -> Cut | Plan | None:
+    value, others, room, context = asked
+    room -= others
 
     def count(text: str) -> int:
         return count_texts((text,), counter)
 
-    if isinstance(how, Truncate):
-        cut = truncated(asked.value, room, how.inside, count)
+    if isinstance(how, Window) and how.summaries is not None:
+        made = plan(value, room, context, how.max_len, how.stride, how.summaries, count)
+        return None if made is None else made._replace(cost=made.cost + others)
+    if isinstance(how, Window):
+        cut = last_window(value, room, how.max_len, how.stride, count)
     else:
-        cut = last_window(asked.value, room, how.max_len, how.stride, count)
-    return None if cut is None else Cut(cut.value, cut.tokens + asked.others)
+        cut = truncated(value, room, how.inside, count)
+    return None if cut is None else Cut(cut.value, cut.tokens + others)

@@ -35,13 +35,13 @@ def add_headers(head: Head, notes: Mapping[str, int]) -> None:
 
 
 class NotesFilter(AnswerFilter):
-    """notes: names and numbers. usage: (prompt, completion, cached) tokens to be added; changed by whoever counts until
-    the answer begins."""
+    """notes: names and numbers. usage: (prompt, completion, cached) tokens to be added. Both may be set until the
+    answer begins."""
 
-    __slots__ = ("_held", "_notes", "_num_bytes", "_splitter", "usage")
+    __slots__ = ("_held", "_num_bytes", "_splitter", "notes", "usage")
 
     def __init__(self, notes: Mapping[str, int], usage: tuple[int, int, int] = (0, 0, 0)) -> None:
-        self._notes = notes
+        self.notes = notes
         self.usage = usage
         self._splitter: EventSplitter | None = None
         self._held: list[bytes] | None = None
@@ -100,7 +100,7 @@ class NotesFilter(AnswerFilter):
             body = with_member(body, "usage", orjson.dumps(_summed(usage, self.usage)))
         own = value.get(_FIELD)
         notes = dict(own) if isinstance(own, dict) else {}
-        for name, number in self._notes.items():
+        for name, number in self.notes.items():
             notes[name] = _whole(notes.get(name)) + number
         return with_member(body, _FIELD, orjson.dumps(notes)) if notes else body
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import create_model
 
-from proxy.chain import Chain
+from proxy.chain import Chain, Policy
 from proxy.config import Table
 from proxy.policy import (
     access,
@@ -70,7 +70,7 @@ else:
 
 def build_chain(policies: PolicySet, env: PolicyEnv) -> Chain:
     """The chain of one route or, with ``PolicySet()``, of what no route takes. Raises ValueError."""
-    built = []
+    built: list[Policy] = []
     env = replace(env, beside=policies)
     for module in POLICIES:
         config = getattr(policies, module.NAME)
@@ -78,4 +78,4 @@ def build_chain(policies: PolicySet, env: PolicyEnv) -> Chain:
             built.append(module.build(config, env))
         if module is _BEFORE_MODELS and env.by_model is not None:
             built.append(env.by_model(env))
-    return Chain(built)
+    return Chain([*built, *(part for each in built if (part := each.last()) is not None)])

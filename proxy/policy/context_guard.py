@@ -13,22 +13,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-import orjson
 from pydantic import Field, model_validator
 
-from proxy.answer_filter import add_filter
 from proxy.cells import Cells
 from proxy.chain import Policy
 from proxy.config import Table
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Head, Outcome, Reply
-from proxy.llm.context import SENT, Need, answer_tokens, most_tokens, too_long, with_margin
-from proxy.llm.count import CounterOf, PromptTokens, count_prompt, count_texts, counters_of
-from proxy.llm.fitting import Asked, Truncate, Window, fit
-from proxy.llm.notes import NotesFilter, add_headers
+from proxy.llm.context import Need, answer_tokens, most_tokens, too_long, with_margin
+from proxy.llm.count import CounterOf, count_prompt, counters_of
+from proxy.llm.fitting import Truncate, Window
 from proxy.llm.request import LlmRequest
-from proxy.llm.splice import with_member
-from proxy.llm.truncate import Cut
+from proxy.llm.shorter import NAME as SHORTER
+from proxy.llm.shorter import Shorter, find_shorter
+from proxy.llm.summarise import Summarise
 from proxy.policy.env import PolicyEnv
 from proxy.units import Percent
 
@@ -61,26 +59,35 @@ class Config(Table):
 def build(config: Config, env: PolicyEnv) -> ContextGuard:
     """The policy of one route."""
     counter_of = counters_of(env.counters)  # ready before the first request needs it
-    return ContextGuard(config, env.contexts, counter_of, _Metrics(env.cells, env.route, env.contexts))
+    summaries = config.window.summaries if config.window is not None else None
+    last = Summarise(summaries, env.cells, env.route) if summaries is not None else None
+    return ContextGuard(config, env.contexts, counter_of, _Metrics(env.cells, env.route, env.contexts), last)
 
 
 class _Measured(NamedTuple):
-    """What is known of a request. context: None: of its model's nobody has told. exact: as its model would count. cut:
-    what is sent instead, and num_cut: tokens that are not."""
+    """What is known of a request. context: None: of its model's nobody has told. exact: as its model would count.
+    shorter: what is sent instead."""
 
     model: str
     context: int | None
     need: Need
     exact: bool
     field: str  # where the prompt stands
-    cut: Cut | None = None
-    num_cut: int = 0
+    shorter: Shorter | None = None
 
 
 class ContextGuard(Policy):
-    """contexts: tokens, by the names of the models that have told them."""
+    """contexts: tokens, by the names of the models that have told them. last: what makes summaries."""
 
-    def __init__(self, config: Config, contexts: Mapping[str, int], counter_of: CounterOf, metrics: _Metrics) -> None:
+    def __init__(
+        self,
+        config: Config,
+        contexts: Mapping[str, int],
+        counter_of: CounterOf,
+        metrics: _Metrics,
+        last: Policy | None = None,
+    ) -> None:
+        self._last = last
         self._config = config
         self._contexts = contexts
         self._counter_of = counter_of
@@ -88,6 +95,9 @@ class ContextGuard(Policy):
 
     def reads_body(self) -> bool:
         return True
+
+    def last(self) -> Policy | None:
+        return self._last
 
     def gather(self, x: Exchange) -> Awaitable[None] | None:
         return None if x.body is None else self._measure(x)
@@ -111,26 +121,19 @@ class ContextGuard(Policy):
                 prompt = counted.tokens if exact else with_margin(counted.tokens, self._config.margin)
         field = "messages" if llm.kind == "chat" else "prompt"
         measured = _Measured(model, context, Need(prompt, *answer), exact, field)
-        how = self._config.truncate or self._config.window
-        if how is not None and context is not None and not measured.need.fits(context) and not _is_exempt(x):
-            measured = await self._fit(x, llm, measured, how)
+        if context is not None and not measured.need.fits(context) and not _is_exempt(x):
+            measured = await self._shorten(x, measured, context)
         x.scratch[NAME] = measured
 
-    async def _fit(self, x: Exchange, llm: LlmRequest, measured: _Measured, how: Truncate | Window) -> _Measured:
-        assert x.body is not None
-        assert isinstance(x.body.json, dict)
-        context, need = measured.context or 0, measured.need
-        counter = self._counter_of(measured.model)
-        counted = await count_prompt(x, self._counter_of)
-        margin = 0.0 if counted.exact else self._config.margin
-        tools = count_texts((str(llm.tools),), counter) if llm.tools else 0
-        asked = Asked(x.body.json.get(measured.field), tools, int((context - need.answer) / (1.0 + margin)))
-        cut = await fit(asked, how, counter)
-        if cut is None:
+    async def _shorten(self, x: Exchange, measured: _Measured, context: int) -> _Measured:
+        """With a shorter prompt, if that is wanted and can be."""
+        config, need = self._config, measured.need
+        how = config.truncate or config.window
+        if how is None:
             return measured
-        x.scratch[SENT] = PromptTokens(cut.tokens, counted.exact)
-        need = Need(with_margin(cut.tokens, margin), need.answer, need.reserved)
-        return measured._replace(need=need, cut=cut, num_cut=max(1, counted.tokens - cut.tokens))
+        shorter = await find_shorter(x, measured.field, context, need.answer, config.margin, how, self._counter_of)
+        x.scratch[SHORTER] = shorter
+        return measured._replace(shorter=shorter)
 
     def _surely_fits(self, llm: LlmRequest, answer: int, context: int) -> bool:
         most = most_tokens(_bytes(llm) + llm.num_token_ids, len(llm.messages), self._config.margin)
@@ -143,9 +146,9 @@ class ContextGuard(Policy):
         context, need = measured.context, measured.need
         if context is None:
             self._metrics.told["unknown"].add()
-        elif measured.cut is not None:
+        elif measured.shorter is not None:
             self._metrics.told["truncated"].add()
-            _send_instead(x, measured.field, measured.cut, measured.num_cut)
+            measured.shorter.begin(x)
         elif need.fits(context):
             self._metrics.told["ok"].add()
         elif _is_exempt(x):
@@ -160,8 +163,8 @@ class ContextGuard(Policy):
 
     def respond(self, x: Exchange, head: Head, now: float) -> None:
         measured: _Measured | None = x.scratch.get(NAME)
-        if measured is not None and measured.cut is not None:
-            add_headers(head, _notes(measured.num_cut))
+        if measured is not None and measured.shorter is not None:
+            measured.shorter.tell(head)
 
     def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
         measured: _Measured | None = x.scratch.pop(NAME, None)
@@ -200,20 +203,6 @@ class _Metrics:
 
 def _is_exempt(x: Exchange) -> bool:
     return x.key is not None and x.key.allow.context
-
-
-def _send_instead(x: Exchange, field: str, cut: Cut, num_cut: int) -> None:
-    """Send the shorter prompt, and have the answer say so, for which it must come in the clear."""
-    body = x.body
-    assert body is not None
-    assert body.data is not None
-    body.replace(with_member(body.data, field, orjson.dumps(cut.value)))
-    x.drop.add(b"accept-encoding")
-    add_filter(x, NotesFilter(_notes(num_cut)))
-
-
-def _notes(num_cut: int) -> dict[str, int]:
-    return {"truncated_tokens": num_cut}
 
 
 def _has_several_prompts(document: Any) -> bool:

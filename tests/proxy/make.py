@@ -86,7 +86,9 @@ def chain(
 
 def answer(served_by: Chain, x: Exchange, now: float = 0.0) -> Head:
     """The head that the client sees: the chain's Reply or a 200, after respond; the exchange is not settled yet."""
-    reply = served_by.admit(x, now) or (served_by.admit_rest(x, now) if served_by.reads_body else None)
+    reply = served_by.admit(x, now) or next(
+        (found for part in range(served_by.num_rest) if (found := served_by.admit_rest(x, now, part)) is not None), None
+    )
     head = Head(reply.status, list(reply.headers)) if reply is not None else Head(200, [])
     served_by.respond(x, head, now)
     return head

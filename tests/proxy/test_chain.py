@@ -127,3 +127,38 @@ def test_who_refuses_the_body_counts_with_those_before_it() -> None:
     assert chain.admit_rest(x, 0.0) == Reply(429)
     chain.settle(x, COMPLETE, 0.0)
     assert book == ["a.admit", "b.admit", "b.settle", "a.settle"]
+
+
+class Late(Scribe):
+    """Gathers late, and writes it down."""
+
+    def gathers_late(self) -> bool:
+        return True
+
+    def gather(self, x: Exchange) -> None:
+        self._write("gather")
+
+
+def test_who_gathers_late_does_so_when_those_before_have_admitted() -> None:
+    book: list[str] = []
+    chain, x = Chain([Scribe("a", book), Late("b", book), Scribe("c", book), Late("d", book)]), exchange()
+    assert (chain.reads_body, chain.num_rest) == (True, 2)
+    assert chain.admit(x, 0.0) is None
+    assert x.asked == 1
+    for part, asked in ((0, 3), (1, 4)):
+        assert chain.gather_rest(x, part) is None
+        assert chain.admit_rest(x, 0.0, part) is None
+        assert x.asked == asked
+    chain.settle(x, COMPLETE, 0.0)
+    assert book[:6] == ["a.admit", "b.gather", "b.admit", "c.admit", "d.gather", "d.admit"]
+    assert book[6:] == ["d.settle", "c.settle", "b.settle", "a.settle"]
+
+
+def test_a_refusal_keeps_those_behind_from_spending() -> None:
+    book: list[str] = []
+    chain, x = Chain([Late("a", book), Scribe("b", book, refuses=True), Late("c", book)]), exchange()
+    assert chain.admit(x, 0.0) is None
+    assert chain.gather_rest(x) is None
+    assert chain.admit_rest(x, 0.0) == Reply(429)
+    chain.settle(x, COMPLETE, 0.0)
+    assert book == ["a.gather", "a.admit", "b.admit", "b.settle", "a.settle"]
