@@ -18,6 +18,7 @@ from multidict import istr
 from proxy import config_policies
 from proxy.chain import Policy
 from proxy.exchange import Exchange, Outcome
+from proxy.llm.usage import Usage
 from proxy.policy.env import PolicyEnv
 
 NAME: Final = "access_log"
@@ -71,6 +72,7 @@ def line(x: Exchange, outcome: Outcome, now: float) -> bytes:
     at_ms = int((x.wall_at + now - started_at) * 1000)
     user_agent = x.fields.get(_USER_AGENT)
     trace = f'"{x.traceparent}"' if x.traceparent else "null"
+    usage: Usage | None = x.scratch.get("usage")
     return (
         f'{{"time":{at_ms // 1000}{_THOUSANDTHS[at_ms % 1000]},"id":"{x.request_id}",'
         f"{_who(x.client, x.key_id, x.method, x.host)},"
@@ -82,8 +84,20 @@ def line(x: Exchange, outcome: Outcome, now: float) -> bytes:
         f'"connect_ms":{_ms(admitted_at, connected_at)},"first_byte_ms":{_ms(connected_at, x.first_byte_at)},'
         f'"total_ms":{_ms(started_at, now)},'
         f'"user_agent":{_quoted(user_agent[: MAX_TEXT + 1]) if user_agent else "null"},'
-        f'"trace":{trace}}}'
+        f'"trace":{trace}{_tokens(x, usage) if usage is not None else ""}}}'
     ).encode()
+
+
+def _tokens(x: Exchange, usage: Usage) -> str:
+    """What a language model's work was, where the policy ``tokens`` has settled it; the model as it was asked for, or
+    as the route names that which answered."""
+    llm = x.body.llm if x.body is not None else None
+    model = x.served_by.route if x.served_by is not None else llm.model if llm is not None else ""
+    return (
+        f',"model":{_quoted(model[: MAX_TEXT + 1]) if model else "null"},"prompt_tokens":{usage.prompt_tokens},'
+        f'"completion_tokens":{usage.completion_tokens},"cached_tokens":{usage.cached_tokens},'
+        f'"tokens_estimated":{"true" if usage.estimated else "false"}'
+    )
 
 
 def _ms(begin: float, end: float) -> str:

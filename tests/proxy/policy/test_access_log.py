@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from proxy.exchange import Ending, Exchange, Outcome
+from proxy.llm.usage import Usage
+from proxy.model_routes import Target
 from proxy.policy.access_log import MAX_TARGET, MAX_TEXT, mask_query
 from tests.proxy.make import COMPLETE, chain, exchange
 
@@ -55,6 +57,17 @@ def test_who_what_how_and_where_the_time_went() -> None:
         "user_agent": "curl/8",
         "trace": f"00-{'11' * 16}-{'11' * 8}-00",
     }
+
+
+def test_what_a_language_model_used_is_told_where_it_is_known() -> None:
+    x = exchange()
+    x.scratch["usage"] = Usage(12, 34, 5, True)
+    found = logged(x)
+    names = ("model", "prompt_tokens", "completion_tokens", "cached_tokens", "tokens_estimated")
+    assert [found[name] for name in names] == [None, 12, 34, 5, True]
+    x.settled, x.served_by = False, Target("chat \x00", "up", "m")
+    assert logged(x)["model"] == "chat \\x00"
+    assert not set(names) & set(logged(exchange()))
 
 
 def test_a_stage_that_was_not_reached_is_null() -> None:
