@@ -64,6 +64,7 @@ class Ending(StrEnum):
     REFUSED = "refused"  # a policy answered
     UPSTREAM_FAILED = "upstream_failed"  # nothing was sent: 502, 503, 504
     UPSTREAM_ABORTED = "upstream_aborted"  # it broke off after the head was sent
+    UPSTREAM_ERROR = "upstream_error"  # every byte was sent, and they say that it failed: an event in its stream
     CLIENT_GONE = "client_gone"  # the client left first; logged as 499
     CLIENT_ERROR = "client_error"  # its request broke off, was malformed or too slow
     INTERNAL = "internal"  # a fault of ours

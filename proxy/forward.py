@@ -63,9 +63,10 @@ class Forward:
     """One request's way to its upstream. ``relays``: those under way in this worker, for its sweep. ``done``: told the
     end, once; the answer has been sent, or is in ``reply``."""
 
-    __slots__ = ("_chosen", "_client", "_done", "_expects_continue", "_key", "_keys_tried", "_may_switch", "_num_free",
-                 "_permit", "_relays", "_route", "_server", "_sink", "_targets", "_timeouts", "_tried", "_upload",
-                 "_upstream", "_upstreams", "_wants_fresh", "_why_not", "_x")  # fmt: skip
+    __slots__ = ("_chosen", "_client", "_done", "_expects_continue", "_is_for_model", "_key", "_keys_tried",
+                 "_may_switch", "_num_free", "_permit", "_relays", "_route", "_server", "_sink", "_targets",
+                 "_timeouts", "_tried", "_upload", "_upstream", "_upstreams", "_wants_fresh", "_why_not",
+                 "_x")  # fmt: skip
 
     def __init__(
         self,
@@ -97,6 +98,8 @@ class Forward:
         self._expects_continue = expects_continue
         self._may_switch = may_switch
         self._timeouts: Timeouts = route.config.timeouts or upstream.timeouts
+        #: Its answer may be a language model's stream, which begins with its first content.
+        self._is_for_model = x.has_body and (route.api == "openai" or route.api == "engine")
         self._upload = Upload(x, body, holds=self._may_repeat()) if x.has_body else None
         self._tried: tuple[str, ...] = ()  # names of servers that failed this request
         self._chosen: Server | None = None  # for the next attempt
@@ -273,7 +276,7 @@ class Forward:
         if keys is not None:
             self._key = keys.choose(now, self._keys_tried)
             authorization = keys.values[self._key]
-        hold = None if keys is None and x.targets is None else self._hold(now)
+        hold = None if keys is None and x.targets is None and not self._is_for_model else self._hold(now)
         relay = Relay(
             x, self._route, client, self._sink, connection, self._timeouts, self._permit, done, self._asked_again,
             uploading=uploading, hold=hold,
@@ -303,9 +306,9 @@ class Forward:
         """What the answer is held back for: another upstream may answer instead, or another key be used."""
         keys, x = self._upstream.keys, self._x
         other_key = keys is not None and self._replayable() and keys.has_other(now, self._keys_tried | {self._key})
-        if x.targets is None:
+        if x.targets is None and not self._is_for_model:
             return Hold(REFUSES_KEY, reads=False) if other_key else None
-        streams = x.body is not None and x.body.llm is not None and x.body.llm.stream
+        streams = x.targets is None or (x.body is not None and x.body.llm is not None and x.body.llm.stream)
         if self._targets:
             return Hold(DECLINES, reads=streams)
         return Hold(REFUSES_KEY if other_key else _NOTHING, reads=streams, keeps=False)
@@ -330,7 +333,7 @@ class Forward:
         self._client.watcher = None
         self._relays.discard(relay)
         outcome = relay.outcome
-        if outcome is not None and outcome.ending is _COMPLETE and not relay.uploading:
+        if outcome is not None and (outcome.ending is _COMPLETE or outcome.fault is not None) and not relay.uploading:
             self._server.give_back(relay.connection, now)
         else:
             relay.connection.abort()

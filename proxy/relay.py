@@ -23,6 +23,7 @@ from proxy.config_routes import ENGINE
 from proxy.downstream import ClientConnection
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head, Reply
+from proxy.llm.error_events import ErrorEvents, Fault
 from proxy.llm.first_content import Told
 from proxy.llm.hold import Hold
 from proxy.route import Route
@@ -50,9 +51,10 @@ _ENGINE_LOST: Final = (
 class End:
     """How an attempt ended, or forwarding as a whole. reply: what is still to be sent to the client. failure: why there
     is no answer, or why it broke off. retry_after_s: what an answer of 429 or 503 asked for. again_in_s: when the
-    request is to be sent again, because the answer asks for it; None: it does not."""
+    request is to be sent again, because the answer asks for it; None: it does not. fault: what a stream of events has
+    told of itself."""
 
-    __slots__ = ("again_in_s", "ending", "failure", "reason", "reply", "retry_after_s", "status")
+    __slots__ = ("again_in_s", "ending", "failure", "fault", "reason", "reply", "retry_after_s", "status")
 
     def __init__(
         self,
@@ -70,15 +72,16 @@ class End:
         self.failure = failure
         self.retry_after_s = retry_after_s
         self.again_in_s: float | None = None
+        self.fault: Fault | None = None
 
 
 class Relay(Exchanger):
     """``outcome`` is there once ``done`` was called, once; after UPSTREAM_FAILED nothing was sent to the client.
     uploading: some of the request is still to be sent."""
 
-    __slots__ = ("_asked_again", "_client", "_done", "_filters", "_held", "_held_dated", "_hold", "_last_words",
-                 "_permit", "_pinged_at", "_retry_after_s", "_route", "_sink", "_status", "_tail", "_timeouts",
-                 "_tunnel", "_x", "connection", "outcome", "uploading")  # fmt: skip
+    __slots__ = ("_asked_again", "_client", "_done", "_errors", "_filters", "_held", "_held_dated", "_hold",
+                 "_last_words", "_permit", "_pinged_at", "_retry_after_s", "_route", "_sent_whole", "_sink", "_status",
+                 "_tail", "_timeouts", "_tunnel", "_x", "connection", "outcome", "uploading")  # fmt: skip
 
     def __init__(
         self,
@@ -99,6 +102,8 @@ class Relay(Exchanger):
         of the answer back, or sees when its content begins."""
         self._x = x
         self._asked_again = asked_again
+        self._sent_whole = not uploading  # so that the time from then on is the upstream's
+        self._errors: ErrorEvents | None = None  # in a language model's stream
         self._hold = hold
         self._held: Head | None = None  # the answer's, while its beginning is held back
         self._held_dated = False
@@ -157,9 +162,12 @@ class Relay(Exchanger):
             return b"" if head is not None else data
         self._hold = self._held = None
         if told is _CONTENT:
-            self._x.first_token_at = self.connection.heard_at
+            now, x = self.connection.heard_at, self._x
+            x.first_token_at = now
+            if self._sent_whole:
+                self._permit.answered(now, now - x.connected_at)
         elif head is not None:
-            self._decline(head, "its stream failed before any content")
+            self._decline(head, "its stream failed before any content").fault = hold.fault
             return b""
         if head is not None:
             self._pass_head(head, self._held_dated)
@@ -191,25 +199,32 @@ class Relay(Exchanger):
         x = self._x
         x.first_byte_at = now
         self._status = head.status
-        # How long an upload took is the client's doing.
-        self._permit.answered(now, 0.0 if x.has_body else now - x.connected_at)
+        # How long an upload took is the client's doing; a model's answer begins with its first token, or comes whole.
+        timed = not x.has_body or (self._sent_whole and self._route.api == "none")
+        self._permit.answered(now, now - x.connected_at if timed else 0.0)
 
     def _see_events(self, head: Head) -> None:
-        """See whether this is a stream of events in the clear, into which words of ours may be put."""
-        ours = self._x.upstream == ENGINE
+        """See whether this is a stream of events in the clear: a language model's, or one into which words of ours may
+        be put."""
+        ours, of_model, ping = self._x.upstream == ENGINE, self._route.api != "none", self._route.config.ping
         if (
-            (ours or self._route.config.ping is not None)
+            (ours or of_model or ping is not None)
             and (head.get(b"content-type") or b"").lstrip()[:17].lower() == b"text/event-stream"
             and head.get(b"content-encoding") is None
         ):
-            self._tail = b"\n\n"
-            self._last_words = ours
+            if of_model:
+                self._errors = ErrorEvents()
+            if ours or ping is not None:
+                self._tail = b"\n\n"
+                self._last_words = ours
 
     def data(self, data: bytes) -> None:
         if self.outcome is not None:
             return  # declined
         if self._hold is not None and not (data := self._watch(self._hold, data)):
             return
+        if self._errors is not None:
+            self._errors.feed(data)
         if self._filters is not None:
             data = pass_through(self._filters, data)
             if not data:
@@ -252,7 +267,12 @@ class Relay(Exchanger):
             self._sink.data(rest)
         self._sink.end(trailers)
         # Told by ``received``: what came behind the answer decides whether the connection is used again.
-        self.outcome = End(_COMPLETE, self._status, "", None, None, self._retry_after_s)
+        fault = self._errors.end() if self._errors is not None else None
+        if fault is None:
+            self.outcome = End(_COMPLETE, self._status, "", None, None, self._retry_after_s)
+        else:
+            self.outcome = end = End(Ending.UPSTREAM_ERROR, self._status, fault.value)
+            end.fault = fault
 
     def received(self) -> None:
         if self.outcome is not None:
@@ -313,7 +333,7 @@ class Relay(Exchanger):
             self._stop(Ending.REFUSED, "deadline", refuse(self._x, Kind.DEADLINE, _TOO_LATE, should_retry=False))
         elif timeouts.total is not None and now - self._x.started_at > timeouts.total:
             self._time_out(f"not complete after {timeouts.total:g} s")
-        elif self._held is not None and now - self._x.connected_at > timeouts.first_byte:
+        elif self._hold is not None and self._waits_for_content(now):
             self._time_out(f"no content within {timeouts.first_byte:g} s")
         elif connection.reading_paused or (self.uploading and not connection.writing_paused):
             return
@@ -322,6 +342,13 @@ class Relay(Exchanger):
                 self._time_out(f"no byte for {timeouts.idle:g} s")
         elif now - connection.heard_at > timeouts.first_byte:
             self._time_out(f"no first byte within {timeouts.first_byte:g} s")
+
+    def _waits_for_content(self, now: float) -> bool:
+        """Whether a model's stream has begun and shown nothing for longer than it may take to begin."""
+        if self._held is None and (not self._status or self.uploading or self.connection.reading_paused):
+            return False
+        began_at = self._x.connected_at if self._sent_whole else self._x.first_byte_at
+        return now - began_at > self._timeouts.first_byte
 
     def _ping(self, now: float) -> None:
         """Put a comment into a stream of events that has been quiet, so that nobody on the way takes it for dead. Only

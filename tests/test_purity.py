@@ -115,6 +115,7 @@ PURE = [
     "proxy/idempotency/store.py",
     "proxy/keys.py",
     "proxy/llm/context.py",
+    "proxy/llm/error_events.py",
     "proxy/llm/events.py",
     "proxy/llm/first_content.py",
     "proxy/llm/hold.py",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING, Final
 
+from proxy.llm.error_events import Fault, fault_of
 from proxy.llm.events import EventSplitter
 from proxy.llm.first_content import Told, told_by
 
@@ -27,10 +28,10 @@ _FAILED: Final = Told.FAILED
 
 
 class Hold:
-    """One attempt's. declines: statuses that are no answer. reads: nor are streams that fail before any content. keeps:
+    """One attempt's. fault: what a stream that failed has told of. declines: statuses that are no answer. reads: nor are streams that fail before any content. keeps:
     False where there is no other upstream: nothing is held, it is only seen when content comes."""
 
-    __slots__ = ("_declines", "_num_bytes", "_num_events", "_pieces", "_reads", "_splitter", "keeps")
+    __slots__ = ("_declines", "_num_bytes", "_num_events", "_pieces", "_reads", "_splitter", "fault", "keeps")
 
     def __init__(self, declines: Container[int] = DECLINES, *, reads: bool = True, keeps: bool = True) -> None:
         self._declines = declines
@@ -40,6 +41,7 @@ class Hold:
         self._pieces: list[bytes] = []
         self._num_events = 0
         self._num_bytes = 0
+        self.fault: Fault | None = None
 
     def head(self, head: Head) -> Told:
         """What the head says. STARTING: what follows is for ``data``."""
@@ -58,6 +60,8 @@ class Hold:
         for event in self._splitter.feed(data):
             told = told_by(event)
             if told is not _STARTING:
+                if told is _FAILED:
+                    self.fault = fault_of(event)
                 return told
             self._num_events += 1
         if self._num_events >= MAX_EVENTS or self._num_bytes >= MAX_BYTES:

@@ -33,7 +33,11 @@ CHOICE: Final = "X-Prompt-Route"
 _MODELS: Final = "/models"
 _CACHING: Final = ((b"Cache-Control", b"private, no-store"), (b"Vary", b"Authorization, X-API-Key, X-Prompt-Route"))
 #: Ends before any token that say how long one took at least.
-_WITHOUT_TOKEN: Final = frozenset({Ending.UPSTREAM_FAILED, Ending.UPSTREAM_ABORTED, Ending.CLIENT_GONE})
+_WITHOUT_TOKEN: Final = frozenset(
+    {Ending.UPSTREAM_FAILED, Ending.UPSTREAM_ABORTED, Ending.UPSTREAM_ERROR, Ending.CLIENT_GONE}
+)
+#: Ends of answers that were none, whenever their first token came.
+_FAILED: Final = frozenset({Ending.UPSTREAM_ABORTED, Ending.UPSTREAM_ERROR})
 
 
 def build(models: ModelRoutes, default: str | None, env: PolicyEnv, breakers: Mapping[str, Breaker]) -> ByModel:
@@ -176,9 +180,11 @@ class ByModel(Policy):
         promise = self._promises.get(target.route)
         if promise is None:
             return
-        if x.first_token_at:
+        if x.first_token_at and outcome.ending not in _FAILED:
             promise.told(x.first_token_at - x.admitted_at, now)
-        elif outcome.ending in _WITHOUT_TOKEN and not x.first_byte_at:
+        elif x.first_token_at:
+            promise.waited(x.first_token_at - x.admitted_at, now)  # what failed is no evidence that all is well
+        elif outcome.ending in _WITHOUT_TOKEN and (not x.first_byte_at or _streams(x)):
             promise.waited(now - x.admitted_at, now)
 
 
@@ -210,6 +216,10 @@ class _Metrics:
     def served(self, asked: ModelRoute, target: Target) -> None:
         """Count a request."""
         self._served[asked.name, target.route, target.upstream].add()
+
+
+def _streams(x: Exchange) -> bool:
+    return x.body is not None and x.body.llm is not None and x.body.llm.stream
 
 
 def _described(name: str) -> dict[str, Any]:

@@ -3,17 +3,21 @@
 Theory. A breaker spares an upstream that fails, and its clients the wait for another failure. One breaker stands before
 all servers of an upstream, for all workers of the box. What it hears of a request is a failure (no connection, a 5xx,
 no first byte in time, an answer that breaks off), a refusal (429 or 503: the upstream takes no more now), the time to
-the first byte, or nothing at all: a client that left says nothing. All of it is counted in a sliding window, and a
-window with fewer than ``min_requests`` decides nothing.
+the first byte, or nothing at all: a client that left says nothing. Of a language model's stream it is the first token
+that must come in time and whose time is taken; it fails, or refuses, where an event says so, too. All of it is counted
+in a sliding window, and a window with fewer than ``min_requests`` decides nothing.
 
 Three states serve everything and differ only in what they tell. **Closed**: all is well. **Warning**: a fifth of the
 requests is refused; an event, a metric, a line in the log. **Degraded**: first bytes come later than ``slow`` in the
 mean; a route may send new work elsewhere. Each is left for a better one below four fifths of what it was entered by, so
-that it does not flutter.
+that it does not flutter. A degraded upstream is asked little, so whatever answered in the window is evidence there, and
+only one that nobody asked for a whole window is taken for well again.
 
 **Open**, every request is refused until the open time has passed; the next arrival finds the breaker **half-open**. It
 opens when the failed share of the window reaches ``failures``. An upstream that refuses and fails, three refusals
-running and over 15 % failures, is overloaded rather than dead: it goes to half-open at once. Half-open, a few requests
+running and over 15 % failures, is overloaded rather than dead: it goes to half-open at once. Its refusals are not among
+these failures, or who sheds what is too much for it and serves the rest would be cut off for it; and they must be as
+many as it takes to warn, or three running are mere chance wherever thousands are asked. Half-open, a few requests
 are probes and the rest is refused: at most ``probes`` in flight, and no more than max(1, 5 % of the arrivals since
 half-open) are ever given, under any concurrency, because a probe is a permit and not a state. As many good probes as
 ``probes`` close it; when more than 30 % of those that ended failed, it opens for twice the time, up to ``max_open``. A
@@ -41,7 +45,7 @@ PROBE_SHARE: Final = 0.05  # of the arrivals since half-open
 PROBE_FAILURES: Final = 0.30  # share of the ended probes above which it opens again
 WARNING_REFUSALS: Final = 0.20  # share of refused requests from which it warns
 REFUSALS_RUNNING: Final = 3  # refusals without another end between them ...
-ERRORS_BESIDE_REFUSALS: Final = 0.15  # ... and this share of failures: it probes
+ERRORS_BESIDE_REFUSALS: Final = 0.15  # ... and more than this share of failures that are none: it probes
 RELIEF: Final = 0.8  # of what warning and degraded are entered by
 
 
@@ -115,13 +119,15 @@ def judge(state: State, sums: Sums, num_refusals: float, config: BreakerConfig, 
     if harmed and sums.bad and ended >= config.min_requests:
         if sums.bad >= config.failures * ended:
             return Event.TRIPPED
-        if num_refusals >= REFUSALS_RUNNING and sums.bad > ERRORS_BESIDE_REFUSALS * ended:
+        errors = sums.bad - (sums.refused - sums.cooled)
+        refuses = sums.refused >= WARNING_REFUSALS * (ended + sums.cooled)
+        if num_refusals >= REFUSALS_RUNNING and refuses and errors > ERRORS_BESIDE_REFUSALS * ended:
             return Event.REFUSED_RUNNING
     return _BY_STATE[state, _deserved(state, sums, ended + sums.cooled, config)]
 
 
 def _deserved(state: State, sums: Sums, asked: float, config: BreakerConfig) -> State:
-    if config.slow is not None and sums.answered >= config.min_requests:
+    if config.slow is not None and sums.answered >= (1 if state is State.DEGRADED else config.min_requests):
         limit_s = config.slow * (RELIEF if state is State.DEGRADED else 1.0)
         if sums.first_bytes_s > limit_s * sums.answered:
             return State.DEGRADED

@@ -141,3 +141,39 @@ def test_a_probe_that_is_refused_is_given_back() -> None:
     assert breaker.state is State.HALF_OPEN
     permit(breaker, 10.0).settle(True, 10.0)
     assert breaker.state is State.CLOSED
+
+
+def test_an_upstream_that_sheds_what_is_too_much_and_serves_the_rest_is_only_warned_of() -> None:
+    breaker = Breaker(CONFIG)
+    for _ in range(20):
+        for _ in range(3):
+            refuse(breaker, 0.0, False)
+        for _ in range(7):
+            permit(breaker, 0.0).settle(True, 0.0)
+    assert breaker.state is State.WARNING
+
+
+def test_three_refusals_running_by_chance_decide_nothing_where_refusals_are_few() -> None:
+    breaker = Breaker(CONFIG)
+    for ok in [True] * 70 + [False] * 30:
+        permit(breaker, 0.0).settle(ok, 0.0)
+    for _ in range(20):
+        refuse(breaker, 0.0, False)
+    assert breaker.state is State.CLOSED  # 20 of 120
+    for _ in range(5):
+        refuse(breaker, 0.0, False)
+    assert breaker.state is State.HALF_OPEN
+
+
+def test_a_degraded_upstream_stays_so_as_long_as_the_few_that_still_ask_it_wait() -> None:
+    breaker = Breaker(CONFIG)
+    for _ in range(4):
+        permit(breaker, 0.0).answered(0.0, 2.0)
+    for now in (8.0, 16.0, 24.0):
+        permit(breaker, now).answered(now, 0.7)  # under the limit, and not under four fifths of it
+        breaker.look(now)
+        breaker.look(now + 3.0)
+        assert breaker.state is State.DEGRADED
+    permit(breaker, 32.0).answered(32.0, 0.1)
+    breaker.look(35.0)
+    assert breaker.state is State.CLOSED
