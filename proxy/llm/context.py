@@ -17,6 +17,8 @@ MESSAGE_TOKENS: Final = 5
 ANSWER_TOKENS: Final = 3
 #: By which ``x.scratch`` knows the tokens of what is sent instead of the client's prompt (``count.PromptTokens``).
 SENT: Final = "prompt_tokens_sent"
+#: The same of (prompt, completion, cached) tokens that requests of ours have used, which were made for it.
+USED: Final = "tokens_used_before"
 
 
 class Need(NamedTuple):

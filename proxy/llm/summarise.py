@@ -18,15 +18,14 @@ from proxy.chain import Policy
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Reply
 from proxy.held_body import body_threads
-from proxy.llm.count import count_texts
+from proxy.llm.context import SENT, USED
+from proxy.llm.count import PromptTokens, count_texts
 from proxy.llm.shorter import NAME as SHORTER
 from proxy.llm.shorter import Shorter
 from proxy.llm.summaries import Plan, Summaries, merged, request_for, text_in
 from proxy.llm.usage import Usage, usage_in
 from proxy.llm.usage_filter import BYTES_PER_TOKEN
 
-#: By which ``x.scratch`` knows (prompt, completion, cached) tokens of requests made for this one before it.
-USED: Final = "usage_before"
 _NO_SUMMARY: Final = "The upstream's answer to a request for a summary has no text. Send a shorter document."
 
 
@@ -97,6 +96,7 @@ class Summarise(Policy):
         if shorter.cut is None:
             return shorter.reply
         shorter.send(x, shorter.cut, len(shorter.plan.parts))
+        x.scratch[SENT] = PromptTokens(shorter.cut.tokens, False)
         shorter.notes.usage = x.scratch.get(USED) or (0, 0, 0)
         return None
 

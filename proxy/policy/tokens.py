@@ -25,10 +25,11 @@ from proxy.chain import Policy
 from proxy.config import Table
 from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
 from proxy.held_body import HELD_BYTES
-from proxy.llm.context import SENT
+from proxy.llm.context import SENT, USED
 from proxy.llm.count import CounterOf, PromptTokens, count_prompt, counters_of
 from proxy.llm.encodings import EncodingName, text_counter
 from proxy.llm.request import LlmKind, LlmRequest, kind_of
+from proxy.llm.summarise import USED
 from proxy.llm.usage import Usage, asking_for_usage
 from proxy.llm.usage_filter import BYTES_PER_TOKEN, UsageFilter
 from proxy.policy.env import PolicyEnv
@@ -186,7 +187,10 @@ class Tokens(Policy):
         use: _Use | None = x.scratch.pop(NAME, None)
         if use is None:
             return
-        usage = _used(x, use, outcome) if use.wall_at else None
+        usage = _with_before(_used(x, use, outcome), x.scratch.get(USED)) if use.wall_at else None
+        before: tuple[int, int, int] | None = x.scratch.get(USED)
+        if before is not None:
+            usage = _with(usage or Usage(0, 0), before)
         tokens = usage.total_tokens if usage is not None else 0
         if self._limits is not None:
             self._limits.settle(x, tokens, now, self._config.debt)
@@ -214,17 +218,38 @@ class Tokens(Policy):
         )
 
 
+def _with(usage: Usage, before: tuple[int, int, int]) -> Usage:
+    """With what requests of ours have used that were made for this one."""
+    prompt, completion, cached = before
+    return Usage(
+        usage.prompt_tokens + prompt,
+        usage.completion_tokens + completion,
+        usage.cached_tokens + cached,
+        usage.estimated,
+    )
+
+
 def _used(x: Exchange, use: _Use, outcome: Outcome) -> Usage | None:
     """What a request has used; None: nothing that anybody knows of."""
     seen = use.answer_filter
     if seen.usage is not None:
         return seen.usage
     known = use.prompt or use.kind != "other"
+    sent: PromptTokens | None = x.scratch.get(SENT)
+    prompt = sent.tokens if sent is not None else use.prompt
     if not seen.status:
-        return Usage(use.prompt, 0, 0, True) if known and _may_have_begun(x, outcome) else None
+        return Usage(prompt, 0, 0, True) if known and _may_have_begun(x, outcome) else None
     if seen.status >= 400 or not known:
         return None
-    return Usage(use.prompt, seen.completion_tokens if use.kind in _ANSWERED else 0, 0, True)
+    return Usage(prompt, seen.completion_tokens if use.kind in _ANSWERED else 0, 0, True)
+
+
+def _with_before(usage: Usage | None, before: tuple[int, int, int] | None) -> Usage | None:
+    """With what requests of our own have used that were made for this one: (prompt, completion, cached) tokens."""
+    if before is None:
+        return usage
+    prompt, completion, cached, estimated = usage or Usage(0, 0)
+    return Usage(prompt + before[0], completion + before[1], cached + before[2], estimated)
 
 
 def _may_have_begun(x: Exchange, outcome: Outcome) -> bool:

@@ -197,3 +197,21 @@ async def test_parts_keep_the_clients_deadline() -> None:
             assert got.status == 408
             assert b"headrace-deadline: " in upstream.heads[0]
             await _nobody_left(running)
+
+
+async def test_what_the_parts_have_used_is_counted() -> None:
+    busy = answer(b"400 Bad Request", b'{"error": {"message": "no"}}')
+    for model in (Model(said("lines")), Model(said("lines"), {3: busy})):
+        async with raw_upstream(model) as upstream:
+            config = with_summaries(app(upstream.port, kind="openai"), at_once=1)
+            config["routes"][0]["policies"]["tokens"] = {}
+            async with edge(config) as running:
+                got = await running.ask(question())
+                cells, route = running.worker._cells, running.config.routes[0].label
+                told = {
+                    kind: cells.counter("llm_tokens_total", "", {"route": route, "kind": kind}).value
+                    for kind in ("prompt", "completion")
+                }
+        num_used = len(model.parts) + len(model.asked) - len(model.failing)
+        assert (got.status, num_used) == ((400, 2) if model.failing else (200, len(model.parts) + 1))
+        assert told == {"prompt": 100.0 * num_used, "completion": 10.0 * num_used}
