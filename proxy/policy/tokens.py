@@ -29,7 +29,6 @@ from proxy.llm.context import SENT, USED
 from proxy.llm.count import CounterOf, PromptTokens, count_prompt, counters_of
 from proxy.llm.encodings import EncodingName, text_counter
 from proxy.llm.request import LlmKind, LlmRequest, kind_of
-from proxy.llm.summarise import USED
 from proxy.llm.usage import Usage, asking_for_usage
 from proxy.llm.usage_filter import BYTES_PER_TOKEN, UsageFilter
 from proxy.policy.env import PolicyEnv
@@ -188,9 +187,6 @@ class Tokens(Policy):
         if use is None:
             return
         usage = _with_before(_used(x, use, outcome), x.scratch.get(USED)) if use.wall_at else None
-        before: tuple[int, int, int] | None = x.scratch.get(USED)
-        if before is not None:
-            usage = _with(usage or Usage(0, 0), before)
         tokens = usage.total_tokens if usage is not None else 0
         if self._limits is not None:
             self._limits.settle(x, tokens, now, self._config.debt)
@@ -216,17 +212,6 @@ class Tokens(Policy):
             outcome.status,
             *usage,
         )
-
-
-def _with(usage: Usage, before: tuple[int, int, int]) -> Usage:
-    """With what requests of ours have used that were made for this one."""
-    prompt, completion, cached = before
-    return Usage(
-        usage.prompt_tokens + prompt,
-        usage.completion_tokens + completion,
-        usage.cached_tokens + cached,
-        usage.estimated,
-    )
 
 
 def _used(x: Exchange, use: _Use, outcome: Outcome) -> Usage | None:

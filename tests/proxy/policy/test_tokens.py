@@ -13,8 +13,10 @@ from proxy.cells import Cells
 from proxy.chain import Chain
 from proxy.exchange import Ending, Exchange, Head, Outcome
 from proxy.held_body import HeldBody, HeldBytes
-from proxy.llm.count import count_texts
+from proxy.llm.context import SENT
+from proxy.llm.count import PromptTokens, count_texts
 from proxy.llm.encodings import text_counter
+from proxy.llm.summarise import USED
 from proxy.llm.usage import Usage
 from proxy.policy.tokens import GUESSED_BYTES
 from tests.proxy.make import COMPLETE, chain, exchange
@@ -205,6 +207,18 @@ def test_requests_without_an_answer(outcome: Outcome, sent: bool, usage: Usage |
     assert end(served_by, x, outcome) == usage
     used = 0 if usage is None else usage.total_tokens
     assert left(admit(served_by, post({**HI, "max_tokens": 1}))) == 100_000 - used - HI_TOKENS - 1
+
+
+@pytest.mark.parametrize("outcome", [COMPLETE, Outcome(Ending.REFUSED, 502)])
+def test_what_requests_of_our_own_have_used_counts_too(outcome: Outcome) -> None:
+    served_by = limited()
+    x = post(HI)
+    x.scratch[SENT] = PromptTokens(500, False)
+    assert left(admit(served_by, x)) == 100_000 - 500 - 1024
+    x.scratch[USED] = (300, 40, 7)
+    if outcome is COMPLETE:
+        answer(x, told(10, 5))
+    assert end(served_by, x, outcome) == (Usage(310, 45, 7) if outcome is COMPLETE else Usage(300, 40, 7))
 
 
 def test_who_leaves_in_the_upload_has_used_nothing() -> None:
