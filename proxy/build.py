@@ -27,6 +27,7 @@ from proxy.ids import HexDigits
 from proxy.metrics import RouteMetrics
 from proxy.model_routes import ModelRoutes
 from proxy.policy import PolicyEnv, PolicySet, States, build_chain, by_model
+from proxy.policy.variants import Variants, variants_of
 from proxy.route import Route, Router
 from proxy.shared.table import SharedTable
 from proxy.upstream.breaker import Breaker
@@ -61,6 +62,7 @@ class ListenerPlan:
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """unrouted: the chain and the metrics of requests that no route takes, or that are refused before routing.
+    variants: the policies of routes that have some, by route.
     sockets: of its listeners, by address."""
 
     config: ProxyConfig
@@ -68,6 +70,7 @@ class Snapshot:
     upstreams: dict[str, Upstream]
     listeners: dict[str, ListenerPlan]
     unrouted: Chain
+    variants: dict[str, Variants]
     metrics: dict[str, RouteMetrics]
     unrouted_metrics: RouteMetrics
     states: States
@@ -101,6 +104,7 @@ def build_snapshot(
         upstreams,
         listeners,
         build_chain(PolicySet(), build.env("")),
+        variants_of(route.chain.policies for route in routes),
         {route.name: RouteMetrics(cells, route.name) for route in routes},
         RouteMetrics(cells, ""),
         build.states,
@@ -183,10 +187,10 @@ class _Build:
         if to is None:
             load = self._engine_load(table)
             return replace(self.env(table.label), contexts=config.engine_contexts, engine_load=load)
-        models = ModelRoutes(config.model_routes, to.models)
-        build = partial(by_model.build, models, to.default, breakers=self._breakers)
+        models = ModelRoutes(config.model_routes, to.models, to.default, config.variant_models(table))
+        build = partial(by_model.build, models, breakers=self._breakers)
         contexts, load = models.contexts(config.engine_contexts), self._engine_load(table)
-        return replace(self.env(table.label), contexts=contexts, by_model=build, engine_load=load)
+        return replace(self.env(table.label), contexts=contexts, by_model=build, models=models, engine_load=load)
 
     def listeners(self, addresses: frozenset[str]) -> dict[str, ListenerPlan]:
         listeners = self._config.listeners

@@ -20,6 +20,8 @@ from proxy.config import Defaults, Limit, Listener, Retry, Table, Timeouts, Upst
 from proxy.config_budgets import Budget, Usage
 from proxy.config_match import Match, Redirect, Respond, Rewrite
 from proxy.config_models import ModelRoute, RouteTarget, ToModels
+from proxy.config_variants import Config as Variants
+from proxy.config_variants import Variant
 from proxy.patterns import parse_pattern
 from proxy.policy import PolicySet
 from proxy.rewrite import Rewriter
@@ -104,16 +106,27 @@ class ProxyConfig(Table):
     def targets_of(self, route: Route) -> tuple[str, ...]:
         """The upstreams that may serve a route. Names that refer to nothing are left out."""
         if route.models is None:
-            return (route.upstream,) if route.upstream is not None else ()
+            own = (route.upstream, *(each.to for each in self.variants_of(route))) if route.upstream is not None else ()
+            return tuple(dict.fromkeys(to for to in own if to is not None))
         tables = [self.model_routes[name] for name in self.models_of(route)]
         return tuple(dict.fromkeys(target.to for table in tables for target in table.upstreams))
 
     def models_of(self, route: Route) -> tuple[str, ...]:
-        """The model routes that a route may come to: its own, their fallbacks and lighter ones."""
-        served = route.models.models if route.models is not None else ()
+        """The model routes that a route may come to: its own and its variants', their fallbacks and lighter ones."""
+        served = (*route.models.models, *self.variant_models(route)) if route.models is not None else ()
         tables = [self.model_routes[name] for name in served if name in self.model_routes]
         others = [other for table in tables for other in (*table.fallback, table.degrade_to) if other is not None]
         return tuple(name for name in dict.fromkeys((*served, *others)) if name in self.model_routes)
+
+    @staticmethod
+    def variants_of(route: Route) -> tuple[Variant, ...]:
+        """What is tried on the route's users."""
+        variants: Variants | None = getattr(route.policies, "variants", None)
+        return tuple(variants.of.values()) if variants is not None else ()
+
+    def variant_models(self, route: Route) -> tuple[str, ...]:
+        """The model routes that only its variants go to, of a route by models."""
+        return tuple(dict.fromkeys(each.model for each in self.variants_of(route) if each.model is not None))
 
 
 def api_of(route: Route, upstreams: Mapping[str, Upstream]) -> Api:
@@ -164,6 +177,7 @@ def cross_check(config: ProxyConfig, *, engine: bool | None = None) -> list[Prob
         *_check_targets(config, has_engine),
         *_check_models(config, has_engine),
         *_check_limits(config),
+        *_check_variants(config, has_engine),
         *_check_budgets(config),
         *_check_matches(config.routes),
         *_check_actions(config.routes),
@@ -283,6 +297,37 @@ def _check_budgets(config: ProxyConfig) -> Iterator[Problem]:
     for name in config.budgets:
         if name in config.limits:
             yield ("budgets", name), f"{name} is also the name of a limit, and clients are told both; choose another"
+
+
+def _check_variants(config: ProxyConfig, has_engine: bool) -> Iterator[Problem]:
+    for i, route in enumerate(config.routes):
+        table: Variants | None = getattr(route.policies, "variants", None)
+        if table is None:
+            continue
+        loc: Loc = ("routes", i, "policies", "variants")
+        if route.to is None:
+            yield loc, "the route answers by itself, so there is nothing to vary"
+        for name, variant in table.of.items():
+            if variant.to is not None and route.models is not None:
+                yield (*loc, "of", name, "to"), "the route goes by models; say a `model` that only this upstream serves"
+            elif variant.to is not None:
+                yield from _check_target((*loc, "of", name, "to"), variant.to, config, has_engine)
+            if variant.model is not None and route.models is not None and variant.model not in config.model_routes:
+                yield (*loc, "of", name, "model"), unknown("model route", variant.model, config.model_routes)
+        for j, name in enumerate(table.models):
+            if route.models is not None and name not in route.models.models:
+                yield (*loc, "models", j), unknown("model of this route", name, route.models.models)
+        if table.outcomes is not None:
+            yield from _check_outcomes((*loc, "outcomes"), table.outcomes.path, route)
+
+
+def _check_outcomes(loc: Loc, path: str, route: Route) -> Iterator[Problem]:
+    if not parse_pattern(route.match.path).matches(path):
+        yield (*loc, "path"), f"{path} is not within this route's match.path, {route.match.path}"
+    if route.match.methods and "POST" not in route.match.methods:
+        yield loc, "outcomes are told by POST, which this route's match.methods leaves out"
+    if all(getattr(route.policies, name, None) is None for name in ("auth", "basic_auth")):
+        yield loc, "anybody could tell them: the route has neither auth nor basic_auth"
 
 
 def _check_actions(routes: tuple[Route, ...]) -> Iterator[Problem]:

@@ -158,7 +158,7 @@ class Forward:
             self._wants_fresh = False
             self._num_free = x.attempts
             body = x.body
-            if body is not None and body.data is not None and body.llm is not None:
+            if target.model and body is not None and body.data is not None and body.llm is not None:
                 body.replace(with_member(body.data, "model", orjson.dumps(target.model)))
             return permit
         return None

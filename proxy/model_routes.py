@@ -55,11 +55,20 @@ class ModelRoute:
 
 
 class ModelRoutes:
-    """Those that one route serves, by their names and aliases, and what their fallbacks and lighter models need."""
+    """Those that one route serves, by their names and aliases, and what their fallbacks and lighter models need.
+    default: the model of requests that name none. beside: models that only variants of the route go to."""
 
-    def __init__(self, tables: Mapping[str, ModelRouteTable], served: Iterable[str]) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, ModelRouteTable],
+        served: Iterable[str],
+        default: str | None = None,
+        beside: Iterable[str] = (),
+    ) -> None:
         self._all = {name: ModelRoute(name, table) for name, table in tables.items()}
         self.served = tuple(self._all[name] for name in served)
+        self.default = default
+        self._beside = {name: self._all[name] for name in beside}
         self._by_name = {route.name: route for route in self.served}
         for route in self.served:
             for alias in tables[route.name].aliases:
@@ -69,6 +78,14 @@ class ModelRoutes:
         """The model of this name or alias."""
         return self._by_name.get(name)
 
+    def asked(self, name: str) -> ModelRoute | None:
+        """The model of a request that names this one; "": it names none."""
+        return self.find(name or self.default or "")
+
+    def beside(self, name: str) -> ModelRoute:
+        """The model that a variant goes to."""
+        return self._beside[name]
+
     def names(self) -> tuple[str, ...]:
         """All names that requests may use, aliases too."""
         return tuple(self._by_name)
@@ -76,7 +93,7 @@ class ModelRoutes:
     def contexts(self, of_engine: Mapping[str, int]) -> dict[str, int]:
         """How many tokens models take, as far as it is known: said by the model route, or by the engine's own model."""
         known = {}
-        for route in self.served:
+        for route in (*self.served, *self._beside.values()):
             own = [
                 of_engine[each.model] for each in route.targets if each.upstream == "engine" and each.model in of_engine
             ]
@@ -86,9 +103,10 @@ class ModelRoutes:
 
     def all_targets(self, route: ModelRoute) -> Iterator[Target]:
         """Every upstream that may come to serve a request for this model."""
-        lighter = () if route.degrade_to is None else (route.degrade_to,)
-        for name in (route.name, *route.fallback, *lighter):
-            yield from self._all[name].targets
+        for model in (route, *self._beside.values()):
+            lighter = () if model.degrade_to is None else (model.degrade_to,)
+            for name in (model.name, *model.fallback, *lighter):
+                yield from self._all[name].targets
 
     def plan(
         self, route: ModelRoute, share: Callable[[Target], float], *, degraded: bool = False, only: str | None = None

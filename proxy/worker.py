@@ -26,6 +26,7 @@ from proxy.edge_server import EdgeServer
 from proxy.front import Front, InUse
 from proxy.log_writer import LineWriter
 from proxy.metrics import WorkerMetrics
+from proxy.policy.variants import Variants
 from proxy.relay import Relay
 from proxy.shared.table import SharedTable
 from proxy.tls import ListenerTls
@@ -120,6 +121,8 @@ class ProxyWorker:
         if snapshot.usage_log is not None:
             self._usage_logs.add(snapshot.usage_log)
         apply_tables(_breakers(snapshot), snapshot.config)
+        for variants in snapshot.variants.values():
+            variants.look(time.monotonic())
         self._sockets = dict(snapshot.sockets)
         for watcher in _watchers(snapshot):
             watcher.start()
@@ -218,6 +221,19 @@ class ProxyWorker:
         """Open, close or reset breakers; a ``number`` that was obeyed by any worker is not obeyed again."""
         give_order(_breakers(self._snapshot), order, names, for_s, number, time.monotonic())
 
+    def variants(self) -> dict[str, list[dict[str, Any]]]:
+        """The variants of routes that have some, by the route's name, as plain JSON values."""
+        now = time.monotonic()
+        return {route: variants.experiment.show(now) for route, variants in _variants(self._snapshot).items()}
+
+    def order_variants(self, order: str, route: str, variant: str | None, share: float, number: float) -> str | None:
+        """Set a variant's share, or begin one or all anew, once for one ``number``; what is wrong with it, or None."""
+        variants = _variants(self._snapshot).get(route)
+        if variants is None:
+            known = ", ".join(sorted(_variants(self._snapshot))) or "none"
+            return f"no route named {route!r} has variants; those that have: {known}"
+        return variants.experiment.order(order, variant, share, number, time.monotonic())
+
     async def drain(self, deadline_s: float) -> bool:
         """Accept nothing more, close what is idle, let the rest end, abort at the deadline. True: nothing was cut."""
         until = time.monotonic() + deadline_s
@@ -285,6 +301,8 @@ class ProxyWorker:
         for server in _servers(self._snapshot) if self._snapshot is not None else ():
             server.drop_old(now)
         watch(_breakers(self._snapshot), self._cells, now)
+        for variants in _variants(self._snapshot).values():
+            variants.look(now)
         serving = {listening.edge for listening in self._listening.values()}
         self._edges = {edge for edge in self._edges if edge in serving or edge.open}
         self._metrics.loop_lag.set(self._lag_s)
@@ -309,6 +327,10 @@ def _servers(snapshot: Snapshot) -> set[Server]:
 def _breakers(snapshot: Snapshot | None) -> dict[str, Breaker]:
     upstreams = snapshot.upstreams if snapshot is not None else {}
     return {name: upstream.breaker for name, upstream in upstreams.items()}
+
+
+def _variants(snapshot: Snapshot | None) -> dict[str, Variants]:
+    return snapshot.variants if snapshot is not None else {}
 
 
 def _watchers(snapshot: Snapshot) -> set[Prober | Resolver]:

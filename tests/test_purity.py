@@ -100,6 +100,7 @@ PURE = [
     "proxy/conditions.py",
     "proxy/config_match.py",
     "proxy/config_routes.py",
+    "proxy/config_variants.py",
     "proxy/deadline.py",
     "proxy/exchange.py",
     "proxy/explain.py",
@@ -171,6 +172,12 @@ PURE = [
     "proxy/upstream/breaker_report.py",
     "proxy/head_watch.py",
     "proxy/upstream/window.py",
+    "proxy/variants/assignment.py",
+    "proxy/variants/experiment.py",
+    "proxy/variants/sequential.py",
+    "proxy/variants/standing.py",
+    "proxy/variants/tally.py",
+    "proxy/variants/token.py",
 ]
 POLICIES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "proxy" / "policy").glob("*.py"))
 STRANGERS = {"proxy": {"appliance", "engine"}, "engine": {"appliance", "proxy"}}

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 
 from appliance.config.problems import Finding
 from appliance.config.tables import HeadraceConfig, Route
-from proxy.config_routes import ENGINE
+from proxy.config_routes import ENGINE, ProxyConfig
 
 
 def is_loopback(address: str) -> bool:
@@ -55,8 +55,12 @@ def _needs_key(route: Route, config: HeadraceConfig) -> bool:
 def _upstreams(route: Route, config: HeadraceConfig) -> set[str]:
     """All that may serve the route; by fallbacks and lighter models too, whichever of them there are."""
     if route.models is None:
-        return {route.upstream} if route.upstream is not None else set()
+        return {route.upstream, *_variants(route)} if route.upstream is not None else set()
     return {target.to for table in config.model_routes.values() for target in table.upstreams}
+
+
+def _variants(route: Route) -> set[str]:
+    return {each.to for each in ProxyConfig.variants_of(route) if each.to is not None}
 
 
 def _spends(name: str, config: HeadraceConfig) -> bool:

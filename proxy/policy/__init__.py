@@ -31,6 +31,7 @@ from proxy.policy import (
     size_limit,
     tokens,
     trim,
+    variants,
 )
 from proxy.policy.env import PolicyEnv, PolicyModule, States
 
@@ -50,13 +51,14 @@ POLICIES: tuple[PolicyModule, ...] = (
     in_flight,
     rate_limit,
     idempotency,
+    variants,
     context_guard,
     trim,
     tokens,
 )
 
 #: What stands behind it may go by the model that a request is for, on routes by models.
-_BEFORE_MODELS = idempotency
+_BEFORE_MODELS = variants
 
 if TYPE_CHECKING:
     PolicySet = Table

@@ -30,6 +30,8 @@ log = logging.getLogger("headrace.proxy")
 NAME: Final = "by_model"
 #: By which a request may choose its upstream.
 CHOICE: Final = "X-Prompt-Route"
+#: In ``Exchange.scratch``: the model that serves instead of the one that is asked for, where a policy says so.
+INSTEAD: Final = "instead"
 _MODELS: Final = "/models"
 _CACHING: Final = ((b"Cache-Control", b"private, no-store"), (b"Vary", b"Authorization, X-API-Key, X-Prompt-Route"))
 #: Ends before any token that say how long one took at least.
@@ -40,14 +42,14 @@ _WITHOUT_TOKEN: Final = frozenset(
 _FAILED: Final = frozenset({Ending.UPSTREAM_ABORTED, Ending.UPSTREAM_ERROR})
 
 
-def build(models: ModelRoutes, default: str | None, env: PolicyEnv, breakers: Mapping[str, Breaker]) -> ByModel:
+def build(models: ModelRoutes, env: PolicyEnv, breakers: Mapping[str, Breaker]) -> ByModel:
     """The policy of one route. Raises ValueError if the common table has no room for what it counts."""
     promises = {route.name: _promise(route, env) for route in models.served if route.degrade_to is not None}
 
     def draw() -> float:
         return (int(env.draw_hex(4), 16) + 1) / (1 << 32)
 
-    return ByModel(models, default, breakers, promises, draw, _Metrics(env.cells, models))
+    return ByModel(models, breakers, promises, draw, _Metrics(env.cells, models))
 
 
 def _promise(route: ModelRoute, env: PolicyEnv) -> FirstTokens:
@@ -60,19 +62,17 @@ def _promise(route: ModelRoute, env: PolicyEnv) -> FirstTokens:
 
 
 class ByModel(Policy):
-    """default: the model of requests that name none. promises: of models that may be degraded, by name."""
+    """promises: of models that may be degraded, by name."""
 
     def __init__(
         self,
         models: ModelRoutes,
-        default: str | None,
         breakers: Mapping[str, Breaker],
         promises: Mapping[str, FirstTokens],
         draw: Callable[[], float],
         metrics: _Metrics,
     ) -> None:
         self._models = models
-        self._default = default
         self._breakers = breakers
         self._promises = promises
         self._draw = draw
@@ -89,10 +89,10 @@ class ByModel(Policy):
         body = x.body
         assert body is not None
         await body.read_json()
-        name = (body.llm.model if body.llm is not None else "") or self._default
-        found = self._models.find(name) if name is not None else None
+        found = self._models.asked(body.llm.model if body.llm is not None else "")
         if found is not None:
-            x.scratch["model"] = found.name
+            instead: ModelRoute | None = x.scratch.get(INSTEAD)
+            x.scratch["model"] = (instead or found).name
             x.scratch[NAME] = found
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
@@ -103,7 +103,7 @@ class ByModel(Policy):
         if llm is None:
             return refuse(x, Kind.BAD_REQUEST, "The body is not a JSON object as this path takes it.")
         route: ModelRoute | None = x.scratch.get(NAME)
-        if not llm.model and self._default is None:
+        if not llm.model and self._models.default is None:
             return refuse(x, Kind.BAD_REQUEST, "Name a model: the field `model` is missing.", param="model")
         if route is None or not self._may_use(x, route.name, llm.model):
             message = (
@@ -113,7 +113,9 @@ class ByModel(Policy):
         only = x.fields.get(CHOICE) or None
         if only is not None and (reply := self._refused_choice(x, route, only)) is not None:
             return reply
-        x.targets = self._models.plan(route, self._share(route, llm), degraded=self._degrades(route, now), only=only)
+        serving: ModelRoute = x.scratch.pop(INSTEAD, route)
+        degraded = self._degrades(serving, now)
+        x.targets = self._models.plan(serving, self._share(serving, llm), degraded=degraded, only=only)
         return None
 
     @staticmethod

@@ -16,6 +16,7 @@ from proxy.shared.table import SharedTable
 if TYPE_CHECKING:
     from proxy.budget_level import BudgetLevel
     from proxy.llm.encodings import TextCounter
+    from proxy.model_routes import ModelRoutes
     from proxy.usage_log import UsageLog
 
 T = TypeVar("T")
@@ -71,6 +72,7 @@ class PolicyEnv:
     contexts: Mapping[str, int] = field(default_factory=dict)
     counters: Mapping[str, TextCounter] = field(default_factory=dict)
     by_model: Callable[[PolicyEnv], Policy] | None = None
+    models: ModelRoutes | None = None  # of a route by models
     engine_load: EngineLoad | None = None  # of a route whose only upstream is the local engine
     budgets: tuple[BudgetLevel, ...] = ()
     usage_log: UsageLog | None = None

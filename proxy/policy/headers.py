@@ -35,8 +35,8 @@ class Headers(Policy):
     def __init__(self, config: Config) -> None:
         self._x_forwarded = "x-forwarded" in config.forward
         self._forwarded = "forwarded" in config.forward
-        self._add, self._drop = _compile(config.request)
-        self._response_add, self._response_drop = _compile(config.response)
+        self._add, self._drop = compile_changes(config.request)
+        self._response_add, self._response_drop = compile_changes(config.response)
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
         if self._x_forwarded:
@@ -61,7 +61,8 @@ class Headers(Policy):
             head.headers += self._response_add
 
 
-def _compile(changes: Changes) -> tuple[list[tuple[bytes, bytes]], frozenset[bytes]]:
+def compile_changes(changes: Changes) -> tuple[list[tuple[bytes, bytes]], frozenset[bytes]]:
+    """(fields that are added, names of those that are dropped)."""
     add = [(name.encode(), value.encode()) for name, value in changes.set.items()]
     return add, frozenset(name.lower().encode() for name in (*changes.set, *changes.remove))
 

@@ -6,12 +6,13 @@ Owns the view of the mapping, the worker's column in it and the one set of locks
 from __future__ import annotations
 
 import os
+from hashlib import blake2b
 
 from proxy.gcra import Terms
 from proxy.shared.answers import SharedAnswers
 from proxy.shared.budget import BudgetMemory
 from proxy.shared.columns import Columns
-from proxy.shared.layout import Geometry, Memory, attach, create
+from proxy.shared.layout import SECRET_AT, SECRET_BYTES, Geometry, Memory, attach, create
 from proxy.shared.limit import SharedLimit
 from proxy.shared.locks import Locks
 from proxy.shared.mapped_columns import MappedColumns
@@ -78,6 +79,11 @@ class SharedTable:
         if size > most:
             raise ValueError(f"rows of {size} numbers were asked for; the workers' common table has room for {most}")
         return MappedColumns(size, self._memory, self._column, self._places.tally(name, size))
+
+    def secret(self, purpose: str) -> bytes:
+        """A key for one purpose, which all workers have and nobody else; it ends with the table."""
+        own = bytes(self._memory.octets[8 * SECRET_AT : 8 * SECRET_AT + SECRET_BYTES])
+        return blake2b(purpose.encode(), digest_size=32, key=own).digest()
 
     def look(self) -> None:
         """Take note of other workers that come or go. To be called now and then, beside all decisions."""
