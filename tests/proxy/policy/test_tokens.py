@@ -13,10 +13,9 @@ from proxy.cells import Cells
 from proxy.chain import Chain
 from proxy.exchange import Ending, Exchange, Head, Outcome
 from proxy.held_body import HeldBody, HeldBytes
-from proxy.llm.context import SENT
+from proxy.llm.context import SENT, USED
 from proxy.llm.count import PromptTokens, count_texts
 from proxy.llm.encodings import text_counter
-from proxy.llm.summarise import USED
 from proxy.llm.usage import Usage
 from proxy.policy.tokens import GUESSED_BYTES
 from tests.proxy.make import COMPLETE, chain, exchange
