@@ -77,7 +77,9 @@ def build_chain(policies: PolicySet, env: PolicyEnv) -> Chain:
     for module in POLICIES:
         config = getattr(policies, module.NAME)
         if config is not None:
-            built.append(module.build(config, env))
+            policy = module.build(config, env)
+            if type(policy) is not Policy:  # one without hooks has nothing to do on this route
+                built.append(policy)
         if module is _BEFORE_MODELS and env.by_model is not None:
             built.append(env.by_model(env))
     return Chain([*built, *(part for each in built if (part := each.last()) is not None)])
