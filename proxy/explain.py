@@ -83,7 +83,9 @@ def explain(config: ProxyConfig, asked: Asked) -> dict[str, Any]:
     models = config.models_of(best.config)
     if models:
         told |= {"models": {name: config.model_routes[name].model_dump(mode="json") for name in models}}
-    return told | {"outcome": "forward", "sent": sent, "upstream": _upstream(best, config)}
+        told |= {"default": best.config.models.default if best.config.models is not None else None}
+    upstreams = [_upstream(name, best, config) for name in config.targets_of(best.config)]
+    return told | {"outcome": "forward", "sent": sent, "upstream": upstreams[0], "upstreams": upstreams}
 
 
 def _seen(listener: Listener, scheme: str, authority: str) -> tuple[Listener, str | None]:
@@ -193,16 +195,16 @@ def _policies(route: Route, config: ProxyConfig) -> Iterator[dict[str, Any]]:
             yield {"name": module.NAME, "settings": own}
 
 
-def _upstream(route: Route, config: ProxyConfig) -> dict[str, Any]:
-    table = config.upstreams.get(route.upstream)
+def _upstream(name: str, route: Route, config: ProxyConfig) -> dict[str, Any]:
+    table = config.upstreams.get(name)
     own = route.config
     timeouts = own.timeouts or (table.timeouts if table is not None else None)
     retry = own.retry or (table.retry if table is not None else None) or config.defaults.retry
     if timeouts is None:
         timeouts = config.defaults.timeouts
-        if route.upstream == ENGINE:
+        if name == ENGINE:
             patience_s = max(timeouts.first_byte, ENGINE_FIRST_BYTE_S)
             timeouts = timeouts.model_copy(update={"first_byte": patience_s})
     spelt = timeouts.model_dump(mode="json")
     servers = table.model_dump(mode="json")["servers"] if table is not None else ["the local engine"]
-    return {"name": route.upstream, "servers": servers, "timeouts": spelt, "retry": retry.model_dump(mode="json")}
+    return {"name": name, "servers": servers, "timeouts": spelt, "retry": retry.model_dump(mode="json")}

@@ -109,14 +109,33 @@ def _end(told: dict[str, Any]) -> list[tuple[str, str]]:
         case "answer":
             fields = [("", f"{name}: {value}") for name, value in told["headers"]]
             return [("answer", f"{told['status']}, body of {told['body_bytes']} bytes"), *fields]
-    upstream = told["upstream"]
-    return [
-        ("sent", told["sent"]["request_line"]),
-        ("", f"Host: {told['sent']['host']}"),
-        ("upstream", f"{upstream['name']}: {', '.join(_spell(each) for each in upstream['servers'])}"),
-        ("timeouts", _spell(upstream["timeouts"])),
-        ("retry", _spell(upstream["retry"])),
-    ]
+    rows = [("sent", told["sent"]["request_line"]), ("", f"Host: {told['sent']['host']}")]
+    for name, model in told.get("models", {}).items():
+        rows += _model(name, model, is_default=name == told["default"])
+    for upstream in told["upstreams"]:
+        rows += [
+            ("upstream", f"{upstream['name']}: {', '.join(_spell(each) for each in upstream['servers'])}"),
+            ("timeouts", _spell(upstream["timeouts"])),
+            ("retry", _spell(upstream["retry"])),
+        ]
+    return rows
+
+
+def _model(name: str, model: dict[str, Any], *, is_default: bool) -> list[tuple[str, str]]:
+    """Which upstreams may answer a request for a model, in the order in which they are asked."""
+    names = ", ".join([name, *model["aliases"], *(["or none"] if is_default else [])])
+    ranked: dict[int, list[str]] = {}
+    for each in model["upstreams"]:
+        known_as = f" as {each['model']}" if each["model"] is not None else ""
+        weight = f" (weight {each['weight']})" if each["weight"] != 1 else ""
+        ranked.setdefault(each["priority"], []).append(f"{each['to']}{known_as}{weight}")
+    way = " by the beginning of the prompt" if model["balance"] == "prefix" else ""
+    asked = [f"{' or '.join(each)}{way if len(each) > 1 else ''}" for _, each in sorted(ranked.items(), reverse=True)]
+    asked += [f"the model {other}" for other in model["fallback"]]
+    rows = [("model", f"{names}: {', then '.join(asked)}")]
+    if model["degrade_to"] is not None:
+        rows.append(("", f"while it is slow, the model {model['degrade_to']} first: {_spell(model['when'])}"))
+    return rows
 
 
 def _not(listener: dict[str, Any]) -> str:

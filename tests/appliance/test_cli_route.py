@@ -100,3 +100,41 @@ def test_a_dump_shows_no_value_that_a_match_compares_with_a_secret(place: Config
     out = capsys.readouterr().out
     assert "X-Token: '***'" in out
     assert "s3cret" not in out
+
+
+BY_MODEL = (
+    LISTENER
+    + """
+upstreams: {a: {servers: ['http://10.0.0.5']}, b: {servers: ['http://10.0.0.6']}}
+model_routes:
+  chat:
+    aliases: [gpt-4o]
+    upstreams: [{to: a, priority: 1}, {to: b, model: org/chat, weight: 3}, {to: a, model: old}]
+    balance: prefix
+    fallback: [light]
+    degrade_to: light
+  light: {upstreams: [{to: b}]}
+  other: {upstreams: [{to: b}]}
+routes: [{to: {models: [chat], default: chat}}]
+"""
+)
+
+
+def test_a_route_by_models_tells_who_is_asked_for_each(place: ConfigFiles, capsys: Capture) -> None:
+    path = place.file("headrace.yaml", BY_MODEL)
+    asked = ["POST", "http://a:8080/v1/chat/completions", "-c", str(path)]
+    assert run(["route", "explain", *asked]) == exit_codes.OK
+    lines = capsys.readouterr().out.splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("model"))
+    assert lines[begin : begin + 4] == [
+        "model      chat, gpt-4o, or none: a, then b as org/chat (weight 3) or a as old by the beginning of the prompt, "
+        "then the model light",
+        "           while it is slow, the model light first: first_token_p95 1200ms, window 1m, min_requests 20",
+        "model      light: b",
+        "upstream   a: http://10.0.0.5",
+    ]
+    assert [line for line in lines if line.startswith("upstream")][1].startswith("upstream   b: ")
+    assert run(["route", "explain", *asked, "--json"]) == exit_codes.OK
+    told = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in told["upstreams"]] == ["a", "b"]
+    assert set(told["models"]) == {"chat", "light"}
