@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from proxy.budget_windows import PERIOD_S, Period, Window, window_at
 from proxy.exchange import Exchange
-from proxy.fields import sf_item
+from proxy.fields import sf_item, sf_string
+from proxy.named_limit import whole
 from proxy.shared.budget import BudgetMemory
 
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ class BudgetLevel:
     """name: as configured; unit: what it gives, "tokens" or "requests"; kind: to whom; amount: how much, where the keys
     file does not say otherwise. memory: what was used of it, under the name ``place``; begun: whether it is there."""
 
-    __slots__ = ("_draw_hex", "_shared", "_window", "amount", "begun", "ietf", "kind", "memory", "name", "per",
-                 "period_s", "place", "refused", "rolls", "says", "shown", "unit", "zone")  # fmt: skip
+    __slots__ = ("_draw_hex", "_policy", "_policy_of", "_quoted", "_shared", "_window", "amount", "begun", "ietf",
+                 "kind", "memory", "name", "per", "period_s", "place", "refused", "rolls", "says", "shown", "unit",
+                 "zone")  # fmt: skip
 
     def __init__(
         self, name: str, unit: str, kind: str, amount: int, per: Period, zone: tzinfo | None, place: str,
@@ -67,6 +69,9 @@ class BudgetLevel:
         self._draw_hex = draw_hex
         self._shared = kind != "api_key"
         self._window = _NO_WINDOW
+        self._quoted = sf_string(self.shown).encode()
+        self._policy = b""
+        self._policy_of = (-1, 0.0)  # (amount, begin of its window): most answers say what the one before said
 
     def key_of(self, x: Exchange) -> str:
         """What a request is counted under."""
@@ -90,8 +95,15 @@ class BudgetLevel:
 
     def policy_item(self, amount: int, window: Window) -> bytes:
         """The budget's item in RateLimit-Policy."""
-        length_s = self.period_s if self.rolls else window.end - window.start
-        return sf_item(self.shown, {"q": amount, "w": ceil(length_s), **self.says})
+        if self._policy_of != (amount, window.start):
+            length_s = self.period_s if self.rolls else window.end - window.start
+            self._policy = sf_item(self.shown, {"q": amount, "w": ceil(length_s), **self.says})
+            self._policy_of = (amount, window.start)
+        return self._policy
+
+    def item(self, left: int, reset_s: float) -> bytes:
+        """The budget's item in RateLimit."""
+        return b"%b;r=%d;t=%d" % (self._quoted, left, whole(reset_s if reset_s < inf else self.period_s))
 
     def jittered(self, wait_s: float) -> float:
         """A wait that is told to a client: never shorter, and not the same for all that share the budget."""
@@ -107,15 +119,15 @@ class BudgetLevel:
 
 
 class Standing:
-    """What one request's key has used of a budget when it was asked, with this request unless it was ``refused``.
+    """What one request's key has used of a budget when it was asked, with this request once it is taken.
 
     refuses: it did not fit. reset_s: until it fits, if it did not, else until the window ends, or nothing of a rolling
-    one counts; inf: never. wall: when it was asked."""
+    one counts; inf: never. wall: when it was asked. All is asked between ``enter_all`` and ``leave_all`` of the level's
+    memory."""
 
     __slots__ = ("amount", "cost", "key", "level", "refuses", "reset_s", "used", "wall", "window")
 
     def __init__(self, level: BudgetLevel, key: str, amount: int, cost: int, wall: float) -> None:
-        """To be asked between ``enter_all`` and ``leave_all`` of its memory."""
         self.level = level
         self.key = key
         self.amount = amount
@@ -136,14 +148,11 @@ class Standing:
         self.used += self.cost
         self.level.memory.take(self.key, self.cost, self.wall, self.window.start)
 
-    def settle(self, cost: int) -> None:
-        """The request has used so much."""
-        memory = self.level.memory
-        memory.enter_all()
-        try:
-            memory.correct(self.key, cost - self.cost, self.wall, self.window.start)
-        finally:
-            memory.leave_all()
+    def settle(self, tokens: int) -> None:
+        """The request has used so many tokens; one that has used none is no request either."""
+        used = tokens if self.level.unit == "tokens" else min(1, tokens)
+        if used != self.cost:
+            self.level.memory.correct(self.key, used - self.cost, self.wall, self.window.start)
 
     def look_ahead(self) -> None:
         """Find ``reset_s``."""

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Final
 from proxy.budget_level import WHOSE, BudgetLevel, Standing
 from proxy.errors import Kind, refuse, retry_after
 from proxy.exchange import Exchange, Head, Reply
-from proxy.fields import sf_item
 from proxy.limit_fields import tell_items, tells_of_limits
-from proxy.named_limit import whole
 
 if TYPE_CHECKING:
     from proxy.policy.env import PolicyEnv
@@ -68,22 +66,22 @@ class Budgets:
         told = [each for each in standing if each.level.ietf] if standing else []
         if told:
             policies = b", ".join([each.level.policy_item(each.amount, each.window) for each in told])
-            items = b", ".join([_item(each) for each in told])
+            items = b", ".join([each.level.item(each.left, each.reset_s) for each in told])
             tell_items(head, [each.level.shown for each in told], policies, items, tells_of_limits(head))
 
     def settle(self, x: Exchange, tokens: int, now: float) -> None:
         """The request has used so many. One that has used none is not counted among the requests either. Once; nothing
         is settled that was refused."""
         taken: list[Standing] | None = x.scratch.pop(_TAKEN, None)
-        for each in taken or ():
-            used = tokens if each.level.unit == "tokens" else min(1, tokens)
-            if used != each.cost:
-                each.settle(used)
-
-
-def _item(standing: Standing) -> bytes:
-    reset_s = standing.reset_s if standing.reset_s < inf else standing.level.period_s
-    return sf_item(standing.level.shown, {"r": standing.left, "t": whole(reset_s)})
+        if not taken:
+            return
+        memory = taken[0].level.memory
+        memory.enter_all()
+        try:
+            for each in taken:
+                each.settle(tokens)
+        finally:
+            memory.leave_all()
 
 
 def _refusal(x: Exchange, standing: Sequence[Standing]) -> Reply:

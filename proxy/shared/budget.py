@@ -65,7 +65,10 @@ class BudgetMemory:
 
     def used(self, key: str, wall: float, start: float) -> int:
         """What ``key`` has used and that still counts."""
-        return sum([word & MAX_COUNT for word in self._counting(self._find(key), wall, start)])
+        row = self._find(key)
+        if not self._rolling_s:
+            return self._words[row] & MAX_COUNT if self._is_current(row, start) else 0
+        return sum([word & MAX_COUNT for word in self._counting(row, wall, start)])
 
     def take(self, key: str, cost: int, wall: float, start: float) -> None:
         """Count ``cost`` for ``key``."""
@@ -120,19 +123,22 @@ class BudgetMemory:
     def _counting(self, row: int, wall: float, start: float) -> list[int]:
         """The words that count: as numbers they are in the order of their times."""
         if not self._rolling_s:
-            word = self._words[row]
-            ahead_s = (word >> _COUNT_BITS) * self._unit_s - start
-            return [word] if -self._unit_s < ahead_s < _AHEAD_S and word & MAX_COUNT else []
+            return [self._words[row]] if self._is_current(row, start) and self._words[row] & MAX_COUNT else []
         oldest = (floor((wall - self._rolling_s) / self._unit_s) + 1) << _COUNT_BITS
         newest = ceil((wall + _AHEAD_S) / self._unit_s) << _COUNT_BITS
         words = _ROW.unpack_from(self._map, 8 * row)
         return [word for word in words if oldest <= word < newest and word & MAX_COUNT]
 
+    def _is_current(self, row: int, start: float) -> bool:
+        """Whether a calendar's word is of this window, or of the next one, which another worker has seen begin."""
+        ahead_s = (self._words[row] >> _COUNT_BITS) * self._unit_s - start
+        return -self._unit_s < ahead_s < _AHEAD_S
+
     def _count(self, row: int, cost: int, wall: float, start: float) -> None:
         at = self._bucket(row, wall)
         word = self._words[at]
         time = ceil(wall / self._unit_s) if self._rolling_s else int(start / self._unit_s)
-        if word in self._counting(row, wall, start):
+        if self._is_current(row, start) if not self._rolling_s else word in self._counting(row, wall, start):
             # Another worker may have looked at the clock a moment later, or seen the next window begin.
             time = max(time, word >> _COUNT_BITS)
             cost = min(MAX_COUNT, cost + (word & MAX_COUNT))
