@@ -8,7 +8,7 @@ through ``States``. Every problem is collected and told at once.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -20,10 +20,13 @@ from proxy.chain import Chain
 from proxy.client_address import ClientAddress
 from proxy.config import Breaker as BreakerConfig
 from proxy.config import Listener, Materials
+from proxy.config_models import Tokenizer
 from proxy.config_routes import ENGINE, ProxyConfig, cross_check, route_of
 from proxy.config_routes import Route as RouteConfig
 from proxy.engine_load import EngineLoad
 from proxy.ids import HexDigits
+from proxy.llm.encodings import TextCounter, text_counter
+from proxy.llm.own_tokenizers import counters_by_name
 from proxy.metrics import RouteMetrics
 from proxy.model_routes import ModelRoutes
 from proxy.policy import PolicyEnv, PolicySet, States, build_chain, by_model
@@ -113,6 +116,21 @@ def build_snapshot(
     )
 
 
+def counts_tokens(table: RouteConfig) -> bool:
+    """Whether policies of a route count the tokens of texts."""
+    return any(getattr(table.policies, name) is not None for name in ("context_guard", "tokens"))
+
+
+def make_encoders(config: ProxyConfig) -> None:
+    """Make what tokens are counted with, which may take a second: to be called in a thread before ``build_snapshot``,
+    which finds them then."""
+    for table in config.routes:
+        if counts_tokens(table):
+            tokens = getattr(table.policies, "tokens")  # noqa: B009
+            text_counter((tokens.encoding if tokens is not None else None) or "o200k")
+            counters_by_name(config.engine_tokenizers if ENGINE in config.targets_of(table) else {})
+
+
 class _Build:
     """One build under way; what cannot be used is noted in ``problems`` and left out."""
 
@@ -185,12 +203,20 @@ class _Build:
         """Of a route that goes upstream: what it knows of models, too."""
         config, to = self._config, table.models
         if to is None:
-            load = self._engine_load(table)
-            return replace(self.env(table.label), contexts=config.engine_contexts, engine_load=load)
+            load, counters = self._engine_load(table), self._counters(table, config.engine_tokenizers)
+            env = self.env(table.label)
+            return replace(env, contexts=config.engine_contexts, counters=counters, engine_load=load)
         models = ModelRoutes(config.model_routes, to.models, to.default, config.variant_models(table))
         build = partial(by_model.build, models, breakers=self._breakers)
         contexts, load = models.contexts(config.engine_contexts), self._engine_load(table)
-        return replace(self.env(table.label), contexts=contexts, by_model=build, models=models, engine_load=load)
+        counters = self._counters(table, models.tokenizers(config.engine_tokenizers))
+        env = replace(self.env(table.label), contexts=contexts, counters=counters)
+        return replace(env, by_model=build, models=models, engine_load=load)
+
+    def _counters(self, table: RouteConfig, known: Mapping[str, Tokenizer]) -> dict[str, TextCounter]:
+        """The tokenizers of the engine's models, on a route that goes there and whose policies count."""
+        goes_there = ENGINE in self._config.targets_of(table)
+        return counters_by_name(known) if goes_there and counts_tokens(table) else {}
 
     def listeners(self, addresses: frozenset[str]) -> dict[str, ListenerPlan]:
         listeners = self._config.listeners

@@ -41,6 +41,21 @@ class ModelRoute(Table):
     context: Annotated[int, Field(ge=1)] | None = None  # tokens of prompt and answer; None: the engine knows its own
 
 
+#: Of one box: each takes some 20 MiB of every worker whose routes count with it.
+MAX_TOKENIZERS = 8
+
+
+class Tokenizer(Table):
+    """Where a local model's tokenizer is, and how it is read: as ranks, or as a tokenizer.json. sha256: of the file, by
+    which two models with the same one are known."""
+
+    kind: Literal["tiktoken", "tokenizers"]
+    file: str  # a path
+    sha256: str
+    pattern: str | None = None  # tiktoken: how text is split before merging
+    nfc: bool = False  # tiktoken: text is composed before
+
+
 class ToModels(Table):
     """``to: {models: [...]}``: the model that a request names decides which upstream it goes to."""
 

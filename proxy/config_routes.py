@@ -19,7 +19,7 @@ from proxy.conditions import Conditions, conditions_of
 from proxy.config import Defaults, Limit, Listener, Retry, Table, Timeouts, Upstream
 from proxy.config_budgets import Budget, Usage
 from proxy.config_match import Match, Redirect, Respond, Rewrite
-from proxy.config_models import ModelRoute, RouteTarget, ToModels
+from proxy.config_models import ModelRoute, RouteTarget, Tokenizer, ToModels
 from proxy.config_variants import Config as Variants
 from proxy.config_variants import Variant
 from proxy.patterns import parse_pattern
@@ -102,6 +102,7 @@ class ProxyConfig(Table):
     defaults: Defaults = Defaults()
     engine_socket: str | None = None  # unix socket of the local engine; None: there is none
     engine_contexts: dict[str, int] = Field(default_factory=dict)  # tokens of its chat models, by name
+    engine_tokenizers: dict[str, Tokenizer] = Field(default_factory=dict)  # of its models, by name
 
     def targets_of(self, route: Route) -> tuple[str, ...]:
         """The upstreams that may serve a route. Names that refer to nothing are left out."""

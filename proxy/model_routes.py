@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import log
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from proxy.upstream.balance_hash import hash_of, mix
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MAX_TARGETS: Final = 8  # asked for one request at most
 _PREFIX_CHARACTERS: Final = 2048  # of a prompt, which decide where it goes
 _SPAN: Final = float(1 << 64)
+
+T = TypeVar("T")
 
 
 class Target:
@@ -99,6 +101,15 @@ class ModelRoutes:
             ]
             if route.context is not None or own:
                 known[route.name] = route.context or min(own)
+        return known
+
+    def tokenizers(self, of_engine: Mapping[str, T]) -> dict[str, T]:
+        """The tokenizers of models that the local engine serves, by the names of their model routes."""
+        known = {}
+        for route in (*self.served, *self._beside.values()):
+            for each in route.targets:
+                if each.upstream == "engine" and each.model in of_engine:
+                    known.setdefault(route.name, of_engine[each.model])
         return known
 
     def all_targets(self, route: ModelRoute) -> Iterator[Target]:

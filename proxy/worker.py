@@ -17,7 +17,7 @@ from typing import Any, cast
 from weakref import WeakSet
 
 from proxy import budget_build
-from proxy.build import BuildError, ListenerPlan, Snapshot, build_snapshot
+from proxy.build import BuildError, ListenerPlan, Snapshot, build_snapshot, make_encoders
 from proxy.cells import Cells
 from proxy.config import Materials
 from proxy.config_routes import ENGINE, ProxyConfig
@@ -98,6 +98,7 @@ class ProxyWorker:
         """
         while not self._shared.may_decide:  # noqa: ASYNC110
             await asyncio.sleep(_MEET_POLL_S)
+        await asyncio.to_thread(make_encoders, config)
         known = {**self._sockets, **sockets}
         previous = self._snapshot.states if self._snapshot is not None else None
         emit = self._log.emit if self._log.writes else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from appliance.config import files
-from appliance.config.contexts import contexts_of
+from appliance.config.contexts import contexts_of, tokenizers_of
 from appliance.config.document import Document
 from appliance.config.exposure import check_exposure
 from appliance.config.materials import gather
@@ -65,6 +65,7 @@ def load(path: Path, *, at_start: bool = False) -> Configuration:
         defaults=config.defaults,
         engine_socket=engine.socket_path if engine else None,
         engine_contexts=contexts_of(config, root),
+        engine_tokenizers=tokenizers_of(config, root),
     )
     contents, findings = gather(config, root, os.environ)
     findings += check_references(config, contents, root)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -13,6 +16,7 @@ import orjson
 import pytest
 from openai import AsyncOpenAI
 
+from proxy.llm.count import count_texts
 from tests.wire.harness import (
     WAIT_S,
     Answer,
@@ -277,3 +281,28 @@ async def test_many_at_once_settle_to_the_token() -> None:
         statuses = [(await each).status for each in asking]
         assert (statuses.count(200), statuses.count(429)) == (fits, 40 - fits)
         assert await used(running) == 15 * fits
+
+
+async def test_a_local_models_own_tokenizer_counts_for_it(tmp_path: Path) -> None:
+    ranks = [b"the", b" the", *(bytes([value]) for value in b"abcdefghijklmnopqrstuvwxyz ")]
+    file = tmp_path / "own.tiktoken"
+    file.write_bytes(b"\n".join(b"%b %d" % (b64encode(token), rank) for rank, token in enumerate(ranks)))
+    own = {"kind": "tiktoken", "file": str(file), "sha256": "0" * 64, "pattern": r" ?\p{L}+|\s+"}
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(tmp_path / "engine.sock"))
+    listening.listen()
+    listening.setblocking(False)
+    config: dict[str, Any] = {
+        "engine_socket": str(tmp_path / "engine.sock"),
+        "engine_tokenizers": {"small": own},
+        "model_routes": {"assistant": {"upstreams": [{"to": "engine", "model": "small"}]}},
+        "routes": [{"to": "engine"}, {"match": {"path": "/by/model/*"}, "to": {"models": ["assistant"]}}],
+    }
+    counted(config)
+    config["routes"][1]["policies"] = config["routes"][0]["policies"]
+    text = "wheel the wheel"
+    asked = {model: completion(text, model=model, max_tokens=0) for model in ("small", "other", "assistant")}
+    asked["assistant"] = asked["assistant"].replace(b"/v1/", b"/by/model/", 1)
+    async with raw_upstream(answering(answer(b"400 No")), listening), edge(config) as running:
+        found = {model: ALL - left(await running.ask(raw)) for model, raw in asked.items()}
+    assert found == {"small": 5 + 1 + 6, "other": count_texts([text]), "assistant": 5 + 1 + 6}
