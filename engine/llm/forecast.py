@@ -48,7 +48,8 @@ class Forecast:
         read_s = min(in_turn_s, 2 * sum(map(self._read_s, shorter), self._read_s(sequence)))  # in every second step
         if decodes:
             num_before = sum(each.num_cached for each in decodes)
-            per_step_s = max(self._cost.planned_s(allowance_s), self._cost.read_s(SMALLEST_CHUNK))
+            planned_s = self._cost.planned_s(allowance_s, len(decodes), num_before)
+            per_step_s = max(planned_s, self._cost.read_s(SMALLEST_CHUNK))
             read_s += read_s / per_step_s * self._cost.decode_s(len(decodes), num_before)
         num_leaving = max(0, len(running) + len(ahead) + 1 - self._slots)  # before there is a slot for it
         return read_s + num_leaving * self._answer_tokens * self._token_s(running)

@@ -162,7 +162,8 @@ class Scheduler:
         shares = [Share(sequence, 1) for sequence in active if sequence.decoding]
         reading = [sequence for sequence in active if not sequence.decoding]
         if shares:  # somebody waits for the next token; else a longer step keeps nobody waiting
-            allowance_s = self._cost.planned_s(allowance_s)
+            num_before = sum(sequence.num_cached for sequence, _ in shares)
+            allowance_s = self._cost.planned_s(allowance_s, len(shares), num_before)
         least = SMALLEST_CHUNK  # whatever the allowance, so that somebody gets on
         ahead: list[Sequence] = []
         for sequence in self._in_turn(reading):

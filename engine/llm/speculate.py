@@ -32,8 +32,10 @@ def make_drafts(shares: SequenceOf[Share], cost: StepCost, allowance_s: float) -
         length = next((at for at, token in enumerate(guess) if token in sequence.end_ids), len(guess))
         guesses.append(guess[:length])  # to read an end, or what comes after it, is of no use
         chances.append(sequence.lookup.chances(length))
-    step_s = cost.decode_s(len(shares), sum(sequence.num_cached for sequence, _ in shares))
-    lengths = draft_lengths(chances, step_s=step_s, token_s=cost.draft_s, most=int(allowance_s / cost.draft_s))
+    num_before = sum(sequence.num_cached for sequence, _ in shares)
+    most = int(cost.planned_s(allowance_s, len(shares), num_before) / cost.draft_s)
+    step_s = cost.decode_s(len(shares), num_before)
+    lengths = draft_lengths(chances, step_s=step_s, token_s=cost.draft_s, most=most)
     planned = zip(shares, guesses, lengths, strict=True)
     return {sequence: guess[:length] for (sequence, _), guess, length in planned if length}
 
