@@ -295,6 +295,9 @@ def _check_budgets(config: ProxyConfig) -> Iterator[Problem]:
     if config.budgets and config.usage is None:
         message = "without a record of usage a restart would forget what was used; say `usage: {path: FILE}`, too"
         yield ("budgets",), message
+    if config.budgets and not any(getattr(route.policies, "tokens", None) is not None for route in config.routes):
+        message = "no route has the policy `tokens`, so that nothing is counted; give it to the routes to models"
+        yield ("budgets",), message
     for name in config.budgets:
         if name in config.limits:
             yield ("budgets", name), f"{name} is also the name of a limit, and clients are told both; choose another"

@@ -63,7 +63,7 @@ class Places:
         return self._lease(self._limits, name)
 
     def window(self, name: str) -> Lease:
-        """The place of a limit by a sliding window. Raises TableFull."""
+        """The place of a limit by a sliding window, or of a budget. Raises TableFull."""
         return self._lease(self._windows, name)
 
     def record(self, name: str, size: int) -> Lease:
@@ -144,5 +144,5 @@ def _kinds(layout: Layout) -> tuple[_Kind, _Kind, _Kind, _Kind]:
         _Kind("limits", 0, limits, layout.limits, layout.limit_bytes),
         _Kind("records", limits, records, layout.records, layout.record_bytes),
         _Kind("tallies", limits + records, tallies, layout.rows, layout.row_bytes, layout.rows_stride),
-        _Kind("sliding limits", limits + records + tallies, windows, layout.windows, layout.window_bytes),
+        _Kind("sliding limits and budgets", limits + records + tallies, windows, layout.windows, layout.window_bytes),
     )

@@ -81,7 +81,7 @@ def test_a_file_of_users_that_cannot_be_used_is_told(place: ConfigFiles) -> None
 
 BUDGET = """
 budgets: {daily: {tokens: 5, per: day}, team: {key: team, tokens: 5}}
-routes: [{respond: {status: 200}, policies: {auth: {keys: keys.yaml}}}]
+routes: [{respond: {status: 200}, policies: {auth: {keys: keys.yaml}, tokens: {}}}]
 """
 
 
@@ -95,6 +95,10 @@ def test_budgets_need_a_record_of_usage_where_there_is_a_directory(place: Config
     same = BUDGET + "limits: {daily: {requests: 1/s}}\n"
     [problem] = place.problems(LISTENER + f"usage: {{path: {place.root}/usage.db}}" + same)
     assert "budgets.daily: daily is also the name of a limit" in problem
+    [problem] = place.problems(
+        LISTENER + f"usage: {{path: {place.root}/usage.db}}" + BUDGET.replace(", tokens: {}", "")
+    )
+    assert "budgets: no route has the policy `tokens`" in problem
 
 
 def test_a_keys_own_amount_is_of_a_budget_that_is_there(place: ConfigFiles) -> None:
