@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Awaitable, Sequence
+from contextlib import aclosing
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from appliance import breakers, metrics, model_orders
 from appliance.admin_client import SOCKET_NAME
+from appliance.event_ring import MAX_FOLLOWERS, EventRing
 
 _MAX_BODY_BYTES = 64 << 10
 _SHUTDOWN_S = 0.5
@@ -36,6 +38,9 @@ class Box(Protocol):
     async def breakers(self, order: str, upstream: str | None, for_s: float | None) -> dict[str, Any]: ...
     async def models(self, order: str, name: str, path: str) -> dict[str, Any]: ...
     def stop(self) -> None: ...
+
+    @property
+    def event_ring(self) -> EventRing: ...
 
 
 class Admin:
@@ -76,6 +81,7 @@ class Admin:
                 web.get("/metrics", self._metrics),
                 web.get("/status", self._status),
                 web.get("/healthz", self._healthz),
+                web.get("/events", self._events),
             ]
             application.add_routes(readings + orders)
             runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_S, handle_signals=False)
@@ -96,6 +102,24 @@ class Admin:
         if faults:
             return web.Response(status=503, text="".join(f"{fault}\n" for fault in faults))
         return web.Response(text="ok\n")
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """What has happened: those kept as JSON or, for who accepts them, server-sent events as they come."""
+        ring = self._box.event_ring
+        last = request.headers.get("Last-Event-ID") or request.query.get("after", "0")
+        if not (last.isascii() and last.isdigit() and len(last) < 16):
+            raise web.HTTPBadRequest(text="after (or Last-Event-ID) is the number of an event\n")
+        if "text/event-stream" not in request.headers.get("Accept", ""):
+            return web.json_response({"events": ring.after(int(last))})
+        if ring.num_followers >= MAX_FOLLOWERS:
+            message = f"{MAX_FOLLOWERS} follow the events already; try again later\n"
+            raise web.HTTPServiceUnavailable(text=message, headers={"Retry-After": "10"})
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await stream.prepare(request)
+        async with aclosing(ring.follow(int(last))) as events:
+            async for event in events:
+                await stream.write(event)
+        return stream
 
     async def _reload(self, request: web.Request) -> web.Response:
         waits = (await request.json()).get("wait", True) if request.can_read_body else True

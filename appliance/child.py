@@ -40,7 +40,9 @@ async def play_proxy(link: Link, arguments: argparse.Namespace) -> int:
     cells = Cells(mmap.mmap(arguments.cells_fd, MAPPING_BYTES))
     access_log_fd = os.open(os.devnull, os.O_WRONLY)
     shared = SharedTable.attached(arguments.shared_fd, arguments.column)
-    worker = ProxyWorker(cells=cells, shared=shared, access_log_fd=access_log_fd)
+    worker = ProxyWorker(
+        cells=cells, shared=shared, access_log_fd=access_log_fd, notify=lambda facts: link.tell("event", facts=facts)
+    )
     return await ProxyChild(link, worker, access_log_fd, BuildError).run()
 
 

@@ -51,12 +51,14 @@ class Child:
 
 
 class Children:
-    """All running children by their number. Lives on the running loop; ``happened`` takes the events."""
+    """All running children by their number. Lives on the running loop; ``happened`` takes the events, ``told``
+    what a worker tells the box of what has changed."""
 
     def __init__(
         self,
         happened: Callable[[Event], None],
         progressed: Callable[[str, str], None],
+        told: Callable[[str, dict[str, Any]], None],
         *,
         command: Sequence[str] = COMMAND,
     ) -> None:
@@ -66,6 +68,7 @@ class Children:
         self._shared = SharedTableOwner()
         self._happened = happened
         self._progressed = progressed
+        self._told = told
         self._questions: dict[int, tuple[int, asyncio.Future[Message]]] = {}
         self._num_questions = 0
         self._command = tuple(command)
@@ -194,6 +197,8 @@ class Children:
                     question[1].set_result(message)
             case {"type": "progress", "step": step}:
                 self._progressed(child.name, step)
+            case {"type": "event", "facts": facts}:
+                self._told(child.name, facts)
 
 
 def child_environment(environ: Mapping[str, str], role: Role, withheld: Collection[str] = ()) -> dict[str, str]:

@@ -21,6 +21,7 @@ from appliance import breakers, events, exit_codes, log, model_orders
 from appliance.children import COMMAND, Children
 from appliance.config import Configuration, ConfigurationError, load
 from appliance.control import ChannelError
+from appliance.event_ring import EventRing
 from appliance.events import Action, Event
 from appliance.lock import RuntimeDir, claim
 from appliance.post import Limits
@@ -94,7 +95,8 @@ class Appliance:
         self._loop = asyncio.get_running_loop()
         self._supervisor = Supervisor(limits)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._children = Children(self._events.put_nowait, self._progressed, command=command)
+        self.event_ring = EventRing()
+        self._children = Children(self._events.put_nowait, self._progressed, self.event_ring.add, command=command)
         self._sockets = Sockets(take_sockets(os.environ, os.getpid()))
         self._notifier = Notifier(os.environ)
         self._admin: Admin | None = None

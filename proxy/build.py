@@ -30,6 +30,7 @@ from proxy.llm.own_tokenizers import counters_by_name
 from proxy.metrics import RouteMetrics
 from proxy.model_routes import ModelRoutes
 from proxy.policy import PolicyEnv, PolicySet, States, build_chain, by_model
+from proxy.policy.env import Notify
 from proxy.policy.variants import Variants, variants_of
 from proxy.route import Route, Router
 from proxy.shared.table import SharedTable
@@ -90,12 +91,13 @@ def build_snapshot(
     cells: Cells,
     emit: Callable[[bytes], None] | None,
     shared: SharedTable,
+    notify: Notify | None = None,
 ) -> Snapshot:
     """The snapshot of a configuration. addresses: of the listeners for which there are sockets. Raises BuildError."""
     problems = [f"{'.'.join(map(str, place))}: {text}" for place, text in cross_check(config)]
     if problems:
         raise BuildError(problems)
-    build = _Build(config, materials, States(previous), cells, emit, shared)
+    build = _Build(config, materials, States(previous), cells, emit, shared, notify)
     upstreams = build.upstreams()
     routes = build.routes()
     listeners = build.listeners(frozenset(addresses))
@@ -142,6 +144,7 @@ class _Build:
         cells: Cells,
         emit: Callable[[bytes], None] | None,
         shared: SharedTable,
+        notify: Notify | None,
     ) -> None:
         self._config = config
         self._materials = materials
@@ -149,6 +152,7 @@ class _Build:
         self._cells = cells
         self._emit = emit
         self._shared = shared
+        self._notify = notify
         self._breakers: dict[str, Breaker] = {}
         self.problems: list[str] = []
 
@@ -160,7 +164,7 @@ class _Build:
         config = self._config
         return PolicyEnv(
             route, config.limits, self._materials, self.states, self._cells, self._emit, _ids.draw, self._shared,
-            budgets=self.budgets, usage_log=self.usage_log,
+            budgets=self.budgets, usage_log=self.usage_log, notify=self._notify,
         )  # fmt: skip
 
     def upstreams(self) -> dict[str, Upstream]:
@@ -239,7 +243,7 @@ class _Build:
         return ListenerPlan(table, certificates, clients, https_port if table.redirect else None, made_from)
 
     def _breaker(self, upstream: str, table: BreakerConfig) -> Breaker:
-        breaker = build_breaker(upstream, table, self.states, self._shared, self._cells)
+        breaker = build_breaker(upstream, table, self.states, self._shared, self._cells, self._notify)
         self._breakers[upstream] = breaker
         return breaker
 

@@ -26,6 +26,7 @@ from proxy.edge_server import EdgeServer
 from proxy.front import Front, InUse
 from proxy.log_writer import LineWriter
 from proxy.metrics import WorkerMetrics
+from proxy.policy.env import Notify
 from proxy.policy.variants import Variants
 from proxy.relay import Relay
 from proxy.shared.table import SharedTable
@@ -67,15 +68,17 @@ class ProxyWorker:
         cells: Cells | None = None,
         shared: SharedTable | None = None,
         access_log_fd: int | None = None,
+        notify: Notify | None = None,
         sweep_s: float = SWEEP_S,
     ) -> None:
         """cells: where to count; None: nowhere that anybody reads. shared: with other workers; None: there are none.
-        access_log_fd: None writes no access log."""
+        access_log_fd: None writes no access log. notify: told what changes by itself, beside the log."""
         require_c_parser()
         self._cells = cells if cells is not None else Cells()
         self._shared = shared if shared is not None else SharedTable.alone()
         self._metrics = WorkerMetrics(self._cells)
         self._log = LineWriter(access_log_fd, self._metrics.log_dropped.add)
+        self._notify = notify
         self._sweep_s = sweep_s
         self._sockets: dict[str, socket.socket] = {}
         self._listening: dict[str, _Listening] = {}
@@ -102,7 +105,7 @@ class ProxyWorker:
         known = {**self._sockets, **sockets}
         previous = self._snapshot.states if self._snapshot is not None else None
         emit = self._log.emit if self._log.writes else None
-        snapshot = build_snapshot(config, materials, known, previous, self._cells, emit, self._shared)
+        snapshot = build_snapshot(config, materials, known, previous, self._cells, emit, self._shared, self._notify)
         if config.usage is not None:
             try:
                 await budget_build.begin(snapshot.budgets, config.usage.path, time.time())

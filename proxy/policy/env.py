@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Takes what has changed by itself and somebody may have to know of, as plain JSON values: ``kind``, ``text`` (the line
+#: that the log has) and the facts of it. Bounded, and never blocking.
+Notify = Callable[[dict[str, Any]], None]
+
 
 class States:
     """Live state of this worker by name (breakers, pools), carried from one snapshot's build to the next.
@@ -74,6 +78,7 @@ class PolicyEnv:
     by_model: Callable[[PolicyEnv], Policy] | None = None
     models: ModelRoutes | None = None  # of a route by models
     engine_load: EngineLoad | None = None  # of a route whose only upstream is the local engine
+    notify: Notify | None = None  # None: nobody listens
     budgets: tuple[BudgetLevel, ...] = ()
     usage_log: UsageLog | None = None
 

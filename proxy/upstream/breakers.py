@@ -16,6 +16,7 @@ from proxy.cells import Cells
 from proxy.config import Breaker as BreakerConfig
 from proxy.config_routes import ENGINE, ProxyConfig
 from proxy.policy import States
+from proxy.policy.env import Notify
 from proxy.shared.table import SharedTable
 from proxy.upstream.breaker import RECORD_SIZE, Breaker, Order
 from proxy.upstream.breaker_report import Change
@@ -29,14 +30,21 @@ _STATES: Final = tuple(State)
 ENGINE_BREAKER: Final = BreakerConfig(slow=None)
 
 
-def build_breaker(name: str, config: BreakerConfig, states: States, shared: SharedTable, cells: Cells) -> Breaker:
+def build_breaker(
+    name: str,
+    config: BreakerConfig,
+    states: States,
+    shared: SharedTable,
+    cells: Cells,
+    notify: Notify | None = None,
+) -> Breaker:
     """The breaker of an upstream, as it was left if there is one. Raises ValueError if the common table is full."""
     place = f"breaker {name}"
     return states.get(
         ("breaker", name),
         lambda: Breaker(
             config,
-            _teller(name, cells),
+            _teller(name, cells, notify),
             shared.record(place, RECORD_SIZE),
             shared.columns(place, ROW_SIZE),
             os.getpid(),
@@ -94,7 +102,7 @@ def give_order(
             breakers[name].order(cast(Order, order), now, inf if for_s is None else for_s, number)
 
 
-def _teller(name: str, cells: Cells) -> Callable[[Change], None]:
+def _teller(name: str, cells: Cells, notify: Notify | None) -> Callable[[Change], None]:
     counters = {
         state: cells.counter(
             "headrace_breaker_transitions_total",
@@ -105,11 +113,15 @@ def _teller(name: str, cells: Cells) -> Callable[[Change], None]:
     }
 
     def tell(change: Change) -> None:
-        """What a transition is told to: the metric, the log, and, once there are any, those who subscribe to events."""
+        """What a transition is told to: the metric, the log, and those who follow the box's events."""
         if change.before is not change.after:
             counters[change.after].add()
         level = logging.INFO if change.after is State.CLOSED or change.event is Event.WAITED else logging.WARNING
-        log.log(level, "upstream %s: %s", name, spell_change(change))
+        text = f"upstream {name}: {spell_change(change)}"
+        log.log(level, "%s", text)
+        if notify is not None:
+            states = {"from": change.before.value, "to": change.after.value, "cause": change.event.value}
+            notify({"kind": "breaker", "text": text, "upstream": name, **states})
 
     return tell
 

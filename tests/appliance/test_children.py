@@ -48,7 +48,7 @@ def test_an_installed_program_needs_no_path(monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_a_proxy_gets_a_column_of_its_own_that_its_successor_may_have() -> None:
     happened: asyncio.Queue[events.Event] = asyncio.Queue()
-    running = Children(happened.put_nowait, lambda name, step: None, command=SLEEPER)
+    running = Children(happened.put_nowait, lambda name, step: None, lambda name, facts: None, command=SLEEPER)
     running._shared.close()
     running._shared = SharedTableOwner(Geometry(limits=1, keys=1, permits=1, records=1, tallies=1, columns=2))
     try:

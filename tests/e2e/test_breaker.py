@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
 from appliance.admin_client import call
-from tests.e2e.appliance import Appliance, wait_for
+from tests.e2e.appliance import TIMEOUT_S, Appliance, wait_for
 
 EDGE = """
 workers: 2
@@ -102,3 +103,14 @@ def test_two_workers_open_after_exactly_as_many_failures_as_one_would(running: A
     assert running.log.count("too many failures (10 of 10 requests failed), for 60 s") == 1
     metrics = running.metrics()
     assert 'headrace_breaker_transitions_total{to="open",upstream="app"} 1.0' in metrics
+    wait_for(lambda: json.loads(running._admin("/events"))["events"], "the event")
+    (event,) = json.loads(running._admin("/events"))["events"]
+    assert (event["kind"], event["upstream"], event["from"], event["to"]) == ("breaker", "app", "closed", "open")
+    assert event["text"] in running.log
+    assert json.loads(running._admin(f"/events?after={event['id']}"))["events"] == []
+    following = Request(f"http://127.0.0.1:{running.admin_port}/events", headers={"Accept": "text/event-stream"})
+    with urlopen(following, timeout=TIMEOUT_S) as stream:
+        assert [stream.readline() for _ in range(2)] == [b"id: %d\n" % event["id"], b"event: breaker\n"]
+        breaker(running, "reset")
+        while not (line := stream.readline()).startswith(b"data: ") or b'"to":"closed"' not in line:
+            assert line

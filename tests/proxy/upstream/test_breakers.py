@@ -59,7 +59,8 @@ def test_a_slow_engine_is_never_degraded() -> None:
 def test_transitions_are_counted_and_logged_and_the_state_is_a_gauge(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "headrace.proxy")
     cells = Cells()
-    breaker = built(States(), cells, SharedTable.alone())
+    told: list[dict[str, Any]] = []
+    breaker = build_breaker("app", CONFIG, States(), SharedTable.alone(), cells, told.append)
     for ok in (True, False):
         given = breaker.admit(0.0)
         assert isinstance(given, Permit)
@@ -71,6 +72,8 @@ def test_transitions_are_counted_and_logged_and_the_state_is_a_gauge(caplog: pyt
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("WARNING", "upstream app: breaker closed -> open: too many failures (1 of 2 requests failed), for 10 s")
     ]
+    states = {"from": "closed", "to": "open", "cause": "too many failures"}
+    assert told == [{"kind": "breaker", "text": caplog.records[0].message, "upstream": "app", **states}]
 
 
 def test_the_sweep_relieves_an_upstream_that_nobody_asks() -> None:
