@@ -21,7 +21,7 @@ from proxy.client_address import ClientAddress
 from proxy.config import Breaker as BreakerConfig
 from proxy.config import Listener, Materials
 from proxy.config_models import Tokenizer
-from proxy.config_routes import ENGINE, ProxyConfig, cross_check, route_of
+from proxy.config_routes import ENGINE, ProxyConfig, api_of, cross_check, route_of
 from proxy.config_routes import Route as RouteConfig
 from proxy.engine_load import EngineLoad
 from proxy.ids import HexDigits
@@ -190,7 +190,8 @@ class _Build:
         built: list[Route] = []
         for index, table in enumerate(self._config.routes):
             try:
-                chain = build_chain(table.policies, self._env_of(table))
+                env = replace(self._env_of(table), api=api_of(table, self._config.upstreams))
+                chain = build_chain(table.policies, env)
             except (ValueError, KeyError) as error:
                 self.problems.append(f"routes.{index}.policies: {error}")
                 continue

@@ -39,6 +39,7 @@ class ModelRoute(Table):
     degrade_to: ModelName | None = None  # the model that takes new requests while this one is slow
     when: When = When()
     context: Annotated[int, Field(ge=1)] | None = None  # tokens of prompt and answer; None: the engine knows its own
+    limits: Annotated[tuple[str, ...], Field(max_length=8)] = ()  # under which all requests for it are counted
 
 
 #: Of one box: each takes some 20 MiB of every worker whose routes count with it.

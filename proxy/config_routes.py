@@ -257,6 +257,9 @@ def _check_models(config: ProxyConfig, has_engine: bool) -> Iterator[Problem]:
         for i, other in enumerate(table.fallback):
             if other == name or other not in config.model_routes:
                 yield (*loc, "fallback", i), _not_another(other, name, config)
+        for i, limit in enumerate(table.limits):
+            if limit not in config.limits:
+                yield (*loc, "limits", i), unknown("limit", limit, config.limits)
         lighter = table.degrade_to
         if lighter is not None and (lighter == name or lighter not in config.model_routes):
             yield (*loc, "degrade_to"), _not_another(lighter, name, config)
@@ -277,18 +280,31 @@ def _check_limits(config: ProxyConfig) -> Iterator[Problem]:
             limit = config.limits.get(name)
             if limit is None:
                 yield place, unknown("limit", name, config.limits)
-                continue
-            if limit.tokens is not None and getattr(policies, "tokens", None) is None:
-                yield place, f"the limit {name!r} counts tokens, this route none; give it the policy `tokens: {{}}`"
-            kinds = {"tenant", "team"} if getattr(policies, "auth", None) is None else set()
-            kinds |= {"api_key"} if not authenticated else set()
-            for kind in sorted(kinds.intersection(limit.kinds)):
-                needs = "neither auth nor basic_auth" if kind == "api_key" else "no auth"
-                yield place, f"the limit {name!r} counts per {kind}, but this route has {needs}"
+            else:
+                yield from _check_limit(name, place, route, config)
+        for model in (*route.models.models, *config.variant_models(route)) if route.models is not None else ():
+            table = config.model_routes.get(model)
+            for name in table.limits if table is not None else ():
+                if name in config.limits:
+                    yield from _check_limit(name, ("model_routes", model, "limits"), route, config)
         in_flight = getattr(policies, "in_flight", None)
         if in_flight is not None and in_flight.key == "api_key" and not authenticated:
             message = "counts per api_key, but this route has neither auth nor basic_auth"
             yield ("routes", i, "policies", "in_flight", "key"), message
+
+
+def _check_limit(name: str, place: Loc, route: Route, config: ProxyConfig) -> Iterator[Problem]:
+    """Whether a route can count what a limit limits."""
+    limit, policies = config.limits[name], route.policies
+    whose = "this route" if place[0] == "routes" else f"the route {route.label!r}"
+    if limit.tokens is not None and getattr(policies, "tokens", None) is None:
+        yield place, f"the limit {name!r} counts tokens, {whose} none; give it the policy `tokens: {{}}`"
+    kinds = {"tenant", "team"} if getattr(policies, "auth", None) is None else set()
+    if all(getattr(policies, each, None) is None for each in ("auth", "basic_auth")):
+        kinds.add("api_key")
+    for kind in sorted(kinds.intersection(limit.kinds)):
+        needs = "neither auth nor basic_auth" if kind == "api_key" else "no auth"
+        yield place, f"the limit {name!r} counts per {kind}, but {whose} has {needs}"
 
 
 def _check_budgets(config: ProxyConfig) -> Iterator[Problem]:

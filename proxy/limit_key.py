@@ -51,6 +51,10 @@ def _key_of(kind: str, route: str) -> KeyOf:
 
 
 def _model(x: Exchange) -> str:
+    """As the route calls it: aliases are counted with what they stand for."""
+    known: str | None = x.scratch.get("model")
+    if known is not None:
+        return known
     asked = x.body.llm if x.body is not None else None
     return asked.model if asked is not None else ""
 

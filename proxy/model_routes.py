@@ -42,7 +42,7 @@ class Target:
 class ModelRoute:
     """A model as requests name it."""
 
-    __slots__ = ("by_prefix", "context", "degrade_to", "fallback", "name", "targets", "when")
+    __slots__ = ("by_prefix", "context", "degrade_to", "fallback", "limits", "name", "targets", "when")
 
     def __init__(self, name: str, table: ModelRouteTable) -> None:
         self.name = name
@@ -54,6 +54,7 @@ class ModelRoute:
         self.degrade_to = table.degrade_to
         self.when = table.when
         self.context = table.context
+        self.limits = table.limits
 
 
 class ModelRoutes:
@@ -87,6 +88,10 @@ class ModelRoutes:
     def beside(self, name: str) -> ModelRoute:
         """The model that a variant goes to."""
         return self._beside[name]
+
+    def limits(self) -> dict[str, tuple[str, ...]]:
+        """The names of limits of the models that have some."""
+        return {each.name: each.limits for each in (*self.served, *self._beside.values()) if each.limits}
 
     def names(self) -> tuple[str, ...]:
         """All names that requests may use, aliases too."""

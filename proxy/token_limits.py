@@ -6,11 +6,12 @@ there, before the body is read, and given back when the tokens do not suffice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from proxy.exchange import Exchange, Head, Reply
 from proxy.limit_fields import tell_limits
+from proxy.model_limits import limits_of_models
 from proxy.named_limit import NamedLimit, Standing
 from proxy.policy.env import PolicyEnv
 from proxy.policy.rate_limit import give_back, refusal, stand
@@ -23,8 +24,13 @@ _TAKEN: Final = "token_limits.taken"
 def build_token_limits(env: PolicyEnv) -> TokenLimits | None:
     """Those of the route's limits that bound tokens; None: there is none."""
     names = dict.fromkeys(getattr(env.beside, "rate_limit", None) or ())
-    limits = [NamedLimit(name, env, "tokens") for name in names if env.limits[name].tokens is not None]
-    return TokenLimits(limits) if limits else None
+    limits = _counting_tokens(names, env)
+    by_model = {model: own for model, others in limits_of_models(env).items() if (own := _counting_tokens(others, env))}
+    return TokenLimits(limits, by_model) if limits or by_model else None
+
+
+def _counting_tokens(names: Iterable[str], env: PolicyEnv) -> list[NamedLimit]:
+    return [NamedLimit(name, env, "tokens") for name in names if env.limits[name].tokens is not None]
 
 
 class _Taken(NamedTuple):
@@ -37,17 +43,31 @@ class _Taken(NamedTuple):
     at: float
 
 
-class TokenLimits:
-    """Of one route."""
+class _Set:
+    """Limits that are asked together. policies: what RateLimit-Policy says of them."""
 
     def __init__(self, limits: Sequence[NamedLimit]) -> None:
-        self._limits = [named for named in limits if not named.dry_run]
-        self._trials = [named for named in limits if named.dry_run]
-        self._policies = b", ".join([named.policy_item for named in self._limits if named.ietf])
+        self.limits = [named for named in limits if not named.dry_run]
+        self.trials = [named for named in limits if named.dry_run]
+        self.policies = b", ".join([named.policy_item for named in self.limits if named.ietf])
+
+
+class TokenLimits:
+    """Of one route. by_model: those of models beside them (``proxy.model_limits``)."""
+
+    def __init__(
+        self, limits: Sequence[NamedLimit], by_model: Mapping[str, Sequence[NamedLimit]] | None = None
+    ) -> None:
+        self._of_route = _Set(limits)
+        self._by_model = {model: _Set([*limits, *own]) for model, own in (by_model or {}).items()}
+
+    def _set_of(self, x: Exchange) -> _Set:
+        return self._by_model.get(x.scratch.get("model", ""), self._of_route) if self._by_model else self._of_route
 
     def admit(self, x: Exchange, tokens: int, now: float) -> Reply | None:
         """Take so many tokens under every limit, or none and refuse."""
-        limits, cost = self._limits, float(tokens)
+        asked_of = self._set_of(x)
+        limits, cost = asked_of.limits, float(tokens)
         if limits:
             keys = [named.key_of(x) for named in limits]
             asked = [(named.memory, key) for named, key in zip(limits, keys, strict=True)]
@@ -60,7 +80,7 @@ class TokenLimits:
             x.scratch[_TAKEN] = [
                 _Taken(each.named, each.key, cost, n, now) for each, n in zip(standing, counts, strict=True)
             ]
-        for named in self._trials:
+        for named in asked_of.trials:
             key = named.key_of(x)
             used = named.memory.decide(key, now, cost)
             if used < 0.0:
@@ -79,7 +99,7 @@ class TokenLimits:
         """Tell what is left, with what was taken for this request counted as used."""
         standing: list[Standing] | None = x.scratch.get(_STANDING)
         if standing:
-            tell_limits(head, standing, self._policies, x.wall_at + now - x.started_at)
+            tell_limits(head, standing, self._set_of(x).policies, x.wall_at + now - x.started_at)
 
     def settle(self, x: Exchange, tokens: int, now: float, debt: float = 1.0) -> None:
         """The request has used so many: the rest is given back, or what it was more is owed, up to ``debt``, a share of

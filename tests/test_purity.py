@@ -171,6 +171,7 @@ PURE = [
     "proxy/upstream/permit.py",
     "proxy/upstream/breaker_report.py",
     "proxy/head_watch.py",
+    "proxy/model_limits.py",
     "proxy/upstream/window.py",
     "proxy/variants/assignment.py",
     "proxy/variants/experiment.py",

@@ -7,6 +7,7 @@ Adding a policy: its file, one line here, its test, its example in ``conf/headra
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from pydantic import create_model
 
 from proxy.chain import Chain, Policy
 from proxy.config import Table
+from proxy.model_limits import build_model_limits
 from proxy.policy import (
     access,
     access_log,
@@ -34,6 +36,7 @@ from proxy.policy import (
     variants,
 )
 from proxy.policy.env import PolicyEnv, PolicyModule, States
+from proxy.policy.private_answers import PrivateAnswers
 
 __all__ = ["POLICIES", "PolicyEnv", "PolicyModule", "PolicySet", "States", "build_chain"]
 
@@ -80,6 +83,17 @@ def build_chain(policies: PolicySet, env: PolicyEnv) -> Chain:
             policy = module.build(config, env)
             if type(policy) is not Policy:  # one without hooks has nothing to do on this route
                 built.append(policy)
-        if module is _BEFORE_MODELS and env.by_model is not None:
-            built.append(env.by_model(env))
+        if module is _BEFORE_MODELS:
+            built += _of_models(env)
     return Chain([*built, *(part for each in built if (part := each.last()) is not None)])
+
+
+def _of_models(env: PolicyEnv) -> Iterator[Policy]:
+    """What stands in the chain of a route by models, or of one whose answers are language models'."""
+    if env.by_model is not None:
+        yield env.by_model(env)
+        limits = build_model_limits(env)
+        if limits is not None:
+            yield limits
+    elif env.api != "none":
+        yield PrivateAnswers(env)

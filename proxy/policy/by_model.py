@@ -22,6 +22,7 @@ from proxy.llm.request import LlmRequest
 from proxy.llm.slo import PROBES, RECORD_SIZE, ROW_SIZE, FirstTokens
 from proxy.model_routes import ModelRoute, ModelRoutes, Target, prefix_of, prefix_share
 from proxy.policy.env import PolicyEnv
+from proxy.policy.private_answers import keep_private, varies_by
 from proxy.upstream.breaker import Breaker
 from proxy.upstream.breaker_table import State
 
@@ -33,7 +34,7 @@ CHOICE: Final = "X-Prompt-Route"
 #: In ``Exchange.scratch``: the model that serves instead of the one that is asked for, where a policy says so.
 INSTEAD: Final = "instead"
 _MODELS: Final = "/models"
-_CACHING: Final = ((b"Cache-Control", b"private, no-store"), (b"Vary", b"Authorization, X-API-Key, X-Prompt-Route"))
+_CACHING: Final = ((b"Cache-Control", b"private, no-store"), (b"Vary", b"Authorization, X-API-Key"))
 #: Ends before any token that say how long one took at least.
 _WITHOUT_TOKEN: Final = frozenset(
     {Ending.UPSTREAM_FAILED, Ending.UPSTREAM_ABORTED, Ending.UPSTREAM_ERROR, Ending.CLIENT_GONE}
@@ -49,7 +50,7 @@ def build(models: ModelRoutes, env: PolicyEnv, breakers: Mapping[str, Breaker]) 
     def draw() -> float:
         return (int(env.draw_hex(4), 16) + 1) / (1 << 32)
 
-    return ByModel(models, breakers, promises, draw, _Metrics(env.cells, models))
+    return ByModel(models, breakers, promises, draw, _Metrics(env.cells, models), varies_by(env))
 
 
 def _promise(route: ModelRoute, env: PolicyEnv) -> FirstTokens:
@@ -71,7 +72,9 @@ class ByModel(Policy):
         promises: Mapping[str, FirstTokens],
         draw: Callable[[], float],
         metrics: _Metrics,
+        vary: bytes,
     ) -> None:
+        self._vary = vary
         self._models = models
         self._breakers = breakers
         self._promises = promises
@@ -168,8 +171,7 @@ class ByModel(Policy):
         target = x.served_by
         if target is None:
             return
-        head.headers = [field for field in head.headers if field[0].lower() != b"cache-control"]
-        head.headers += _CACHING
+        keep_private(head, self._vary)
         head.headers.append((b"headrace-model", target.route.encode("latin-1", "replace")))
         head.headers.append((b"headrace-upstream", target.upstream.encode("latin-1", "replace")))
 

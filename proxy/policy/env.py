@@ -77,6 +77,7 @@ class PolicyEnv:
     counters: Mapping[str, TextCounter] = field(default_factory=dict)
     by_model: Callable[[PolicyEnv], Policy] | None = None
     models: ModelRoutes | None = None  # of a route by models
+    api: str = "none"  # the shape of the route's errors, which says whose answers it has
     engine_load: EngineLoad | None = None  # of a route whose only upstream is the local engine
     notify: Notify | None = None  # None: nobody listens
     budgets: tuple[BudgetLevel, ...] = ()

@@ -27,6 +27,8 @@ from proxy.shared.limit import decide_together
 
 NAME: Final = "rate_limit"
 ALWAYS: Final = False
+#: By which a request knows how it stands to the limits of its model (``proxy.model_limits``).
+OF_MODEL: Final = "rate_limit of the model"
 
 Config = Annotated[tuple[str, ...], Field(min_length=1)]  # names of limits
 
@@ -40,13 +42,14 @@ def build(config: tuple[str, ...], env: PolicyEnv) -> RateLimit:
 
 
 class RateLimit(Policy):
-    """by_model: some limit counts by the model, which the body names."""
+    """by_model: some limit counts by the model, which the body names. name: by which a request knows how it stands."""
 
-    def __init__(self, limits: Sequence[NamedLimit], by_model: bool = False) -> None:
+    def __init__(self, limits: Sequence[NamedLimit], by_model: bool = False, name: str = NAME) -> None:
         self._limits = [named for named in limits if not named.dry_run]
         self._trials = [named for named in limits if named.dry_run]
         self._policies = b", ".join([named.policy_item for named in self._limits if named.ietf])
         self._by_model = by_model
+        self._name = name
 
     def reads_body(self) -> bool:
         return self._by_model
@@ -68,7 +71,7 @@ class RateLimit(Policy):
             standing, refused = stand(limits, keys, decide_together(asked, now), now)
         else:
             standing, refused = [], False
-        x.scratch[NAME] = standing
+        x.scratch[self._name] = standing
         if refused:
             return refusal(x, standing)
         if self._trials:
@@ -76,7 +79,7 @@ class RateLimit(Policy):
         return None
 
     def respond(self, x: Exchange, head: Head, now: float) -> None:
-        standing: list[Standing] | None = x.scratch.get(NAME)
+        standing: list[Standing] | None = x.scratch.get(self._name)
         if standing:
             tell_limits(head, standing, self._policies, x.wall_at + now - x.started_at)
 
@@ -104,9 +107,10 @@ def try_out(x: Exchange, trials: Sequence[NamedLimit], now: float, cost: float =
 
 def give_back(x: Exchange, now: float) -> None:
     """What was counted for a request that is refused all the same."""
-    for each in x.scratch.get(NAME) or ():
-        each.named.memory.adjust(each.key, -1.0, now)
-        each.left += 1
+    for name in (NAME, OF_MODEL):
+        for each in x.scratch.get(name) or ():
+            each.named.memory.adjust(each.key, -1.0, now)
+            each.left += 1
 
 
 def refusal(x: Exchange, standing: Sequence[Standing]) -> Reply:

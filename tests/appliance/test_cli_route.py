@@ -127,8 +127,8 @@ def test_a_route_by_models_tells_who_is_asked_for_each(place: ConfigFiles, capsy
     lines = capsys.readouterr().out.splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith("model"))
     assert lines[begin : begin + 4] == [
-        "model      chat, gpt-4o, or none: a, then b as org/chat (weight 3) or a as old by the beginning of the prompt, "
-        "then the model light",
+        "model      chat, gpt-4o, or none: a, then b as org/chat (weight 3) or a as old by the beginning of the prompt"
+        ", then the model light",
         "           while it is slow, the model light first: first_token_p95 1200ms, window 1m, min_requests 20",
         "model      light: b",
         "upstream   a: http://10.0.0.5",
