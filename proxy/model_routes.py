@@ -110,7 +110,7 @@ class ModelRoutes:
 
     def tokenizers(self, of_engine: Mapping[str, T]) -> dict[str, T]:
         """The tokenizers of models that the local engine serves, by the names of their model routes."""
-        known = {}
+        known: dict[str, T] = {}
         for route in (*self.served, *self._beside.values()):
             for each in route.targets:
                 if each.upstream == "engine" and each.model in of_engine:
