@@ -150,7 +150,8 @@ class ProxyWorker:
     def discard(self, snapshot: Snapshot) -> None:
         """Drop a snapshot that will not be committed. It has touched nothing, so there is nothing to undo but its
         sockets and the budgets that only it has."""
-        budget_build.forget(snapshot.budgets, self._snapshot.budgets if self._snapshot is not None else ())
+        if self._snapshot is not None:  # else the others serve, who know what they count by
+            budget_build.forget(snapshot.budgets, self._snapshot.budgets)
         for address, sock in snapshot.sockets.items():
             if self._sockets.get(address) is not sock:
                 sock.close()
