@@ -1,8 +1,8 @@
 """The admin interface: orders on a unix socket for its owner alone, readings on a loopback port for everybody local.
 
-The port has GET /metrics, /status and /healthz; the socket has them too, and POST /reload, /breakers, /models, /status
-and /stop. The port answers to addresses and to localhost alone: a web page whose name was made to point at 127.0.0.1
-sends its own name.
+The port has GET /metrics, /status and /healthz; the socket has them too, and POST /reload, /breakers, /variants,
+/models, /status and /stop. The port answers to addresses and to localhost alone: a web page whose name was made to
+point at 127.0.0.1 sends its own name.
 Knows the box only by the few questions and orders of ``Box``.
 """
 
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from appliance import breakers, metrics, model_orders
+from appliance import breakers, metrics, model_orders, variants
 from appliance.admin_client import SOCKET_NAME
 from appliance.event_ring import MAX_FOLLOWERS, EventRing
 
@@ -36,6 +36,7 @@ class Box(Protocol):
     async def metrics(self) -> bytes: ...
     def reload(self) -> Awaitable[tuple[str, ...]]: ...
     async def breakers(self, order: str, upstream: str | None, for_s: float | None) -> dict[str, Any]: ...
+    async def variants(self, order: str, route: str | None, variant: str | None, share: float) -> dict[str, Any]: ...
     async def models(self, order: str, name: str, path: str) -> dict[str, Any]: ...
     def stop(self) -> None: ...
 
@@ -55,6 +56,7 @@ class Admin:
         orders = [
             web.post("/reload", self._reload),
             web.post("/breakers", self._breakers),
+            web.post("/variants", self._variants),
             web.post("/models", self._models),
             web.post("/status", self._status),
             web.post("/stop", self._stop),
@@ -135,6 +137,17 @@ class Admin:
         if for_s is not None and not (isinstance(for_s, int | float) and for_s > 0):
             raise web.HTTPBadRequest(text=f"for_s: {for_s!r} is not a number of seconds above 0\n")
         return web.json_response(await self._box.breakers(order, asked.get("upstream"), for_s))
+
+    async def _variants(self, request: web.Request) -> web.Response:
+        asked = await request.json() if request.can_read_body else {}
+        order, route, variant = asked.get("order", "list"), asked.get("route"), asked.get("variant")
+        share = asked.get("share", 0.0)
+        _check(order, variants.ORDERS)
+        if order != "list" and not isinstance(route, str):
+            raise web.HTTPBadRequest(text=f"{order} is an order to one route: name it\n")
+        if order == "set" and not (isinstance(variant, str) and isinstance(share, int | float) and 0 <= share <= 1):
+            raise web.HTTPBadRequest(text="set takes a variant and its share, a number from 0 to 1\n")
+        return web.json_response(await self._box.variants(order, route, variant, float(share)))
 
     async def _models(self, request: web.Request) -> web.Response:
         asked = await request.json() if request.can_read_body else {}

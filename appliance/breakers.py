@@ -11,26 +11,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from appliance.control import Message
+from appliance.first_answer import NoAnswer, first_answer
 
 ORDERS = ("list", "open", "close", "reset")
-ANSWER_S = 5.0  # a worker that builds a configuration answers afterwards
 
 
 async def hear(asked: Sequence[asyncio.Future[Message]], upstream: str | None) -> dict[str, Any]:
     """What the admin interface answers, from the first worker's answer: ``ok``, ``problems``, ``breakers`` by name."""
-    loop = asyncio.get_running_loop()
-    waiting, until = set(asked), loop.time() + ANSWER_S
     try:
-        while waiting and (left_s := until - loop.time()) > 0:
-            done, waiting = await asyncio.wait(waiting, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-            for each in done:
-                if not each.cancelled():  # else that worker is gone
-                    return _verdict(each.result()["breakers"], upstream)
-    finally:
-        for each in asked:
-            each.cancel()
-    why = f"no worker answered within {ANSWER_S:g} s" if waiting else "no worker serves"
-    return {"ok": False, "problems": [f"{why}; see `headrace status`"], "breakers": {}}
+        return _verdict((await first_answer(asked))["breakers"], upstream)
+    except NoAnswer as error:
+        return {"ok": False, "problems": [str(error)], "breakers": {}}
 
 
 def _verdict(breakers: dict[str, Any], upstream: str | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import NoReturn
 import typer
 
 from appliance import exit_codes
-from appliance.commands import breaker, cert, control, keys, model, model_orders, route, serve
+from appliance.commands import breaker, cert, control, keys, model, model_orders, route, serve, variants
 from appliance.commands.terminal import CommandError, JsonOption, note, print_json
 
 _EPILOG = """\b
@@ -43,6 +43,7 @@ model.app.command()(model_orders.load)
 model.app.command()(model_orders.unload)
 model.app.command()(model_orders.swap)
 app.add_typer(breaker.app, name="breaker")
+app.add_typer(variants.app, name="variants")
 app.add_typer(model.app, name="model")
 app.add_typer(keys.app, name="keys")
 app.add_typer(cert.app, name="cert")

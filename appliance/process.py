@@ -17,10 +17,10 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from appliance import breakers, events, exit_codes, log, model_orders
+from appliance import breakers, events, exit_codes, log, model_orders, variants
 from appliance.children import COMMAND, Children
 from appliance.config import Configuration, ConfigurationError, load
-from appliance.control import ChannelError
+from appliance.control import ChannelError, Message
 from appliance.event_ring import EventRing
 from appliance.events import Action, Event
 from appliance.lock import RuntimeDir, claim
@@ -174,8 +174,16 @@ class Appliance:
     async def breakers(self, order: str, upstream: str | None, for_s: float | None) -> dict[str, Any]:
         """The breakers after an order: list, open, close or reset. upstream: None, all. for_s: None, for good."""
         facts = {"order": order, "upstream": upstream, "for_s": for_s, "given_at": self._loop.time()}
+        return await breakers.hear(self._ask_workers("breakers", **facts), upstream)
+
+    async def variants(self, order: str, route: str | None, variant: str | None, share: float) -> dict[str, Any]:
+        """The variants after an order: list, set or reset. route, variant: None, all."""
+        facts = {"order": order, "route": route, "variant": variant, "share": share, "given_at": self._loop.time()}
+        return await variants.hear(self._ask_workers("variants", **facts), route)
+
+    def _ask_workers(self, kind: str, **facts: Any) -> list[asyncio.Future[Message]]:
         posts = [post for post in self._supervisor.statistics().posts if post.role == "proxy" and post.serves]
-        return await breakers.hear([self._children.ask(post.child, "breakers", **facts) for post in posts], upstream)
+        return [self._children.ask(post.child, kind, **facts) for post in posts]
 
     async def models(self, order: str, name: str, path: str) -> dict[str, Any]:
         """What is served after an order: list, load, unload or swap (for the folder at ``path``)."""

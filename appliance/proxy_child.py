@@ -28,6 +28,10 @@ class Worker(Protocol):
     def engine_state(self, up: bool, reason: str = "") -> None: ...
     def breakers(self) -> dict[str, dict[str, Any]]: ...
     def order_breakers(self, order: str, names: list[str], for_s: float | None, number: float) -> None: ...
+    def variants(self) -> dict[str, list[dict[str, Any]]]: ...
+    def order_variants(
+        self, order: str, route: str, variant: str | None, share: float, number: float
+    ) -> str | None: ...
     async def drain(self, deadline_s: float) -> bool: ...
     def statistics(self) -> dict[str, Any]: ...
 
@@ -74,6 +78,8 @@ class ProxyChild:
                     self._worker.engine_state(message["up"], message["reason"])
                 case "breakers":
                     self._breakers(message)
+                case "variants":
+                    self._variants(message)
                 case "drain":
                     self._drop_pending()
                     for sock in self._sockets.values():
@@ -87,6 +93,13 @@ class ProxyChild:
             names = list(self._worker.breakers()) if upstream is None else [upstream]
             self._worker.order_breakers(message["order"], names, message["for_s"], message["given_at"])
         self._link.tell("answer", ticket=message["ticket"], breakers=self._worker.breakers())
+
+    def _variants(self, message: Message) -> None:
+        problem = None
+        if message["order"] != "list":
+            orders = (message[name] for name in ("order", "route", "variant", "share", "given_at"))
+            problem = self._worker.order_variants(*orders)
+        self._link.tell("answer", ticket=message["ticket"], problem=problem, variants=self._worker.variants())
 
     async def _build(self, message: Message, fds: list[int]) -> None:
         self._drop_pending()

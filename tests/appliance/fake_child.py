@@ -71,6 +71,17 @@ class FakeProxy:
     def order_breakers(self, order: str, names: list[str], for_s: float | None, number: float) -> None:
         self.states.update(dict.fromkeys(names, f"{order} {for_s}"))
 
+    def variants(self) -> dict[str, list[dict[str, Any]]]:
+        if "mute" in self.names:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"r": [{"variant": self.states.get("variant", "control")}]}
+
+    def order_variants(self, order: str, route: str, variant: str | None, share: float, number: float) -> str | None:
+        if share > 0.2:
+            return "too much"
+        self.states["variant"] = f"{order} {route} {variant} {share}"
+        return None
+
     async def drain(self, deadline_s: float) -> bool:
         for server in self.servers.values():
             server.close()
