@@ -21,7 +21,7 @@ from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
 from proxy.llm.request import LlmRequest
 from proxy.llm.slo import PROBES, RECORD_SIZE, ROW_SIZE, FirstTokens
 from proxy.model_routes import ModelRoute, ModelRoutes, Target, prefix_of, prefix_share
-from proxy.policy.env import PolicyEnv
+from proxy.policy.env import Notify, PolicyEnv
 from proxy.policy.private_answers import keep_private, varies_by
 from proxy.upstream.breaker import Breaker
 from proxy.upstream.breaker_table import State
@@ -50,7 +50,7 @@ def build(models: ModelRoutes, env: PolicyEnv, breakers: Mapping[str, Breaker]) 
     def draw() -> float:
         return (int(env.draw_hex(4), 16) + 1) / (1 << 32)
 
-    return ByModel(models, breakers, promises, draw, _Metrics(env.cells, models), varies_by(env))
+    return ByModel(models, breakers, promises, draw, _Metrics(env.cells, models), varies_by(env), env.notify)
 
 
 def _promise(route: ModelRoute, env: PolicyEnv) -> FirstTokens:
@@ -63,7 +63,7 @@ def _promise(route: ModelRoute, env: PolicyEnv) -> FirstTokens:
 
 
 class ByModel(Policy):
-    """promises: of models that may be degraded, by name."""
+    """promises: of models that may be degraded, by name. notify: told of models that become degraded, and come back."""
 
     def __init__(
         self,
@@ -73,8 +73,10 @@ class ByModel(Policy):
         draw: Callable[[], float],
         metrics: _Metrics,
         vary: bytes,
+        notify: Notify | None = None,
     ) -> None:
         self._vary = vary
+        self._notify = notify
         self._models = models
         self._breakers = breakers
         self._promises = promises
@@ -152,7 +154,10 @@ class ByModel(Policy):
             self._metrics.degraded[route.name].set(float(slow))
             why = "first tokens come too late" if broken else "its upstream is degraded"
             verdict = f"new requests go to {route.degrade_to} first: {why}" if slow else "serves its own requests again"
-            log.log(logging.WARNING if slow else logging.INFO, "model %s: %s", route.name, verdict)
+            text = f"model {route.name}: {verdict}"
+            log.log(logging.WARNING if slow else logging.INFO, "%s", text)
+            if self._notify is not None:
+                self._notify({"kind": "degrade", "text": text, "model": route.name, "degraded": slow})
         return slow and self._draw() >= PROBES
 
     def _without_body(self, x: Exchange) -> Reply:

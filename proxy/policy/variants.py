@@ -24,7 +24,7 @@ from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
 from proxy.gcra import Terms
 from proxy.model_routes import ModelRoutes, Target
 from proxy.policy.by_model import CHOICE, INSTEAD
-from proxy.policy.env import PolicyEnv
+from proxy.policy.env import Notify, PolicyEnv
 from proxy.policy.headers import compile_changes
 from proxy.shared.limit import SharedLimit
 from proxy.upstream.balance_hash import cookie_of
@@ -47,7 +47,7 @@ Config = config_variants.Config
 
 def build(config: Config, env: PolicyEnv) -> Variants:
     """The policy of one route. Raises ValueError if the common table has no room for what it counts."""
-    metrics = _Metrics(env.cells, env.route, config)
+    metrics = _Metrics(env.cells, env.route, config, env.notify)
     experiment = Experiment(env.route, config, env.shared, metrics.stopped)
     outcomes = config.outcomes
     once = None
@@ -228,7 +228,8 @@ async def _read(x: Exchange, limit_bytes: int) -> None:
 class _Metrics:
     """Of one route's variants."""
 
-    def __init__(self, cells: Cells, route: str, config: Config) -> None:
+    def __init__(self, cells: Cells, route: str, config: Config, notify: Notify | None = None) -> None:
+        self._notify = notify
         arms = (CONTROL, *config.of)
         requests = "Requests that went to an upstream, by the variant that their user has and how they ended."
         outcomes = "Outcomes that clients have told, by variant."
@@ -276,9 +277,13 @@ class _Metrics:
             gauge.set(share)
 
     def stopped(self, stopped: Stopped) -> None:
-        """What a stop is told to: the metric, the log, and, once there are any, those who subscribe to events."""
+        """What a stop is told to: the metric, the log, and those who follow the box's events."""
         self._stops[stopped.variant, stopped.rule].add()
-        log.warning("route %s: %s", stopped.route, spell_stop(stopped))
+        text = f"route {stopped.route}: {spell_stop(stopped)}"
+        log.warning("%s", text)
+        if self._notify is not None:
+            facts = {"route": stopped.route, "variant": stopped.variant, "rule": stopped.rule}
+            self._notify({"kind": "variant", "text": text, **facts})
 
 
 def spell_stop(stopped: Stopped) -> str:

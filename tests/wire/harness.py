@@ -313,7 +313,11 @@ class Edge:
 
 @asynccontextmanager
 async def edge(
-    config: Mapping[str, Any], *, materials: Mapping[str, bytes] | None = None, access_log_fd: int | None = None
+    config: Mapping[str, Any],
+    *,
+    materials: Mapping[str, bytes] | None = None,
+    access_log_fd: int | None = None,
+    notify: Callable[[dict[str, Any]], None] | None = None,
 ) -> AsyncIterator[Edge]:
     """A worker with this configuration; its first listener gets a free port. Its sweep runs every 20 ms."""
     with closing(listen()) as listening:
@@ -321,7 +325,7 @@ async def edge(
         document = dict(config)
         document["listeners"] = [{**document.pop("listener", {}), "address": f"127.0.0.1:{port}"}]
         parsed = ProxyConfig.model_validate_json(json.dumps(document))
-        worker = ProxyWorker(access_log_fd=access_log_fd, sweep_s=0.02)
+        worker = ProxyWorker(access_log_fd=access_log_fd, notify=notify, sweep_s=0.02)
         snapshot = await worker.build(parsed, materials or {}, {f"127.0.0.1:{port}": listening})
         await worker.commit(snapshot)
         running = Edge(worker, port, parsed)

@@ -164,7 +164,8 @@ async def test_a_slow_upstream_degrades_its_model_and_comes_back_only_when_it_is
         config["model_routes"]["chat"]["upstreams"].pop()
         config["model_routes"]["light"] = {"upstreams": [{"to": "b"}]}
         config["upstreams"]["a"]["breaker"] = {"slow": "250ms", "min_requests": 5, "window": "1h"}
-        async with edge(config) as running:
+        events: list[dict[str, Any]] = []
+        async with edge(config, notify=events.append) as running:
             for _ in range(5):
                 assert (await running.ask(chat())).get("headrace-upstream") == "a"
             assert told(running, "a")["state"] == "degraded"
@@ -179,6 +180,8 @@ async def test_a_slow_upstream_degrades_its_model_and_comes_back_only_when_it_is
                 breaker.look(monotonic())
             assert told(running, "a")["first_byte_s"] <= 0.2
             assert (await running.ask(chat())).get("headrace-upstream") == "a"
-    lines = [record.message for record in caplog.records if "first" in record.message]
+    lines = [event["text"] for event in events]
+    assert lines == [record.message for record in caplog.records if record.message in lines]
+    assert [event.get("to", event.get("degraded")) for event in events] == ["degraded", True, "closed", False]
     assert lines[0].startswith("upstream a: breaker closed -> degraded: first bytes come late (after 0.")
     assert lines[1] == "model chat: new requests go to light first: its upstream is degraded"
