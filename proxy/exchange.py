@@ -149,7 +149,7 @@ class Exchange:
         self.admitted_at = 0.0
         self.connected_at = 0.0
         self.first_byte_at = 0.0
-        self.first_token_at = 0.0  # of a streamed answer on a route by models
+        self.first_token_at = 0.0  # of a language model's streamed answer
         self.bytes_in = 0  # request body taken from the client
         self.bytes_out = 0  # response body given to the client
         self.body_limit_bytes: int | None = None  # the pump stops a body of unknown length here and answers 413

@@ -72,10 +72,18 @@ class ErrorEvents:
 
 def fault_of(event: bytes) -> Fault | None:
     """What one whole event tells of; None: no fault."""
-    if told_by(event) is not Told.FAILED:
+    try:
+        chunk = orjson.loads(event_data(event))
+    except orjson.JSONDecodeError:
         return None
-    chunk = orjson.loads(event_data(event))
-    error: Any = chunk.get("error")
+    if not isinstance(chunk, dict):
+        return None
+    response = chunk.get("response")
+    error: Any = chunk.get("error") or (response.get("error") if isinstance(response, dict) else None)
+    if chunk.get("type") == "error":  # as OpenAI's Responses say it: the event itself is the error
+        error = error or chunk
+    elif chunk.get("type") != "response.failed" and told_by(event) is not Told.FAILED:
+        return None
     words = {str(error.get(name)) for name in ("code", "type", "status")} if isinstance(error, dict) else set()
     if words & _REFUSALS:
         return Fault.REFUSED

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.wire.harness import Edge, UpstreamSide, app, edge, eventually, raw_upstream
@@ -40,9 +42,19 @@ class Paced:
             await side.send(chunks(text(self.answer), DONE))
 
 
-async def test_I04_streams_that_fail_in_an_event_and_end_well_open_the_breaker() -> None:
+async def test_I04_streams_that_fail_in_an_event_and_end_well_open_the_breaker(tmp_path: Path) -> None:
+    with (tmp_path / "access.log").open("wb") as log:
+        await _fail_in_events(log.fileno())
+    lines = [orjson.loads(line) for line in (tmp_path / "access.log").read_bytes().splitlines()]
+    assert [(line["status"], line["ending"]) for line in lines] == [(200, "upstream_error")] * 3 + [(503, "refused")]
+
+
+async def _fail_in_events(access_log_fd: int) -> None:
     breaker = {"min_requests": 3, "open": "30s"}
-    async with raw_upstream(sends(FAILS)) as upstream, edge(openai(upstream.port, breaker=breaker)) as running:
+    async with (
+        raw_upstream(sends(FAILS)) as upstream,
+        edge(openai(upstream.port, breaker=breaker), access_log_fd=access_log_fd) as running,
+    ):
         for _ in range(3):
             answer = await running.ask(chat())
             assert (answer.status, answer.body) == (200, ROLE + text(b"hi") + ERROR + DONE)

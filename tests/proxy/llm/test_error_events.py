@@ -37,6 +37,10 @@ def fault(*pieces: bytes) -> Fault | None:
         (b'data: {"error": {"message": "x", "code": 429}}\n\n', Fault.REFUSED),
         (b'data: {"error": {"type": "invalid_request_error", "code": null}}\n\n', Fault.CLIENTS),
         (b'data: {"error": "CUDA out of memory"}\n\n', Fault.FAILED),
+        (b'data: {"type": "error", "code": "rate_limit_exceeded", "message": "x", "param": null}\n\n', Fault.REFUSED),
+        (b'data: {"type": "response.failed", "response": {"error": {"code": "server_error"}}}\n\n', Fault.FAILED),
+        (b'data: {"type": "response.completed", "response": {"error": null}}\n\n', None),
+        (b'data: {"error": \n\n', None),
         (b'data: {"choices": [{"delta": {}, "finish_reason": "error"}]}\n\n', Fault.FAILED),
     ],
 )

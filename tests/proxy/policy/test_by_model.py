@@ -1,0 +1,68 @@
+"""What the end of a request says of a model's promise of first tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.cells import Cells
+from proxy.config_models import ModelRoute as ModelRouteTable
+from proxy.exchange import Ending, Exchange, Outcome
+from proxy.model_routes import ModelRoutes
+from proxy.policy.by_model import NAME, ByModel, _Metrics
+from tests.proxy.make import exchange
+
+MODELS = ModelRoutes({"chat": ModelRouteTable.model_validate({"upstreams": ({"to": "a"},)})}, ("chat",))
+
+
+class Promise:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, float]] = []
+
+    def told(self, first_token_s: float, _now: float) -> None:
+        self.heard.append(("told", first_token_s))
+
+    def waited(self, for_s: float, _now: float) -> None:
+        self.heard.append(("waited", for_s))
+
+
+def heard(ending: Ending, *, first_byte_at: float = 0.0, first_token_at: float = 0.0, stream: bool = True) -> Any:
+    """What the promise hears of a request that was admitted at 1 and ended at 9."""
+    promise: Any = Promise()
+    policy = ByModel(MODELS, {}, {"chat": promise}, lambda: 0.5, _Metrics(Cells(), MODELS), b"")
+    x: Exchange = exchange(admitted_at=1.0, first_byte_at=first_byte_at, first_token_at=first_token_at)
+    route = MODELS.served[0]
+    x.scratch[NAME], x.served_by = route, route.targets[0]
+    if stream:
+        x.body = _Streaming()  # type: ignore[assignment]
+    policy.settle(x, Outcome(ending, 200), 9.0)
+    return promise.heard
+
+
+class _Streaming:
+    class llm:
+        stream = True
+
+
+@pytest.mark.parametrize("ending", [Ending.COMPLETE, Ending.CLIENT_GONE])
+def test_a_first_token_is_told(ending: Ending) -> None:
+    assert heard(ending, first_byte_at=2.0, first_token_at=3.0) == [("told", 2.0)]
+
+
+@pytest.mark.parametrize("ending", [Ending.UPSTREAM_ERROR, Ending.UPSTREAM_ABORTED])
+def test_the_first_token_of_an_answer_that_failed_counts_only_if_it_was_late(ending: Ending) -> None:
+    assert heard(ending, first_byte_at=2.0, first_token_at=3.0) == [("waited", 2.0)]
+
+
+@pytest.mark.parametrize("ending", [Ending.UPSTREAM_ERROR, Ending.UPSTREAM_ABORTED, Ending.CLIENT_GONE])
+def test_a_stream_that_began_and_showed_nothing_was_waited_for(ending: Ending) -> None:
+    assert heard(ending, first_byte_at=2.0) == [("waited", 8.0)]
+
+
+def test_a_whole_answer_says_nothing_of_first_tokens() -> None:
+    assert heard(Ending.COMPLETE, first_byte_at=2.0, stream=False) == []
+    assert heard(Ending.UPSTREAM_ABORTED, first_byte_at=2.0, stream=False) == []
+    assert heard(Ending.UPSTREAM_FAILED, stream=False) == [("waited", 8.0)]
