@@ -87,12 +87,13 @@ class HeldBody:
     async def read_json(self, limit_bytes: int = HELD_BYTES) -> dict[str, Any] | list[Any] | None:
         """The body as JSON, read and parsed once, a long one off the loop; None if it is none (``strict_json``)."""
         data = await self.read(limit_bytes)
-        if not self._parsed:
-            if len(data) > PARSED_IN_THREAD_BYTES:
-                value = await asyncio.get_running_loop().run_in_executor(body_threads(), parse_strict, data)
-            else:
-                value = parse_strict(data)
-            self._json, self._parsed = value, True
+        if not self._parsed and len(data) <= PARSED_IN_THREAD_BYTES:
+            self._json, self._parsed = parse_strict(data), True
+        elif not self._parsed:
+            assert self._x is not None
+            loop, path = asyncio.get_running_loop(), self._x.path
+            self._json, self._llm = await loop.run_in_executor(body_threads(), _read_long, path, data)
+            self._parsed = self._viewed = True
         return self._json
 
     @property
@@ -170,3 +171,11 @@ class HeldBody:
             "Send less at once."
         )
         return refuse(x, Kind.TOO_LARGE, message, close=True)
+
+
+def _read_long(path: str, data: bytes) -> tuple[dict[str, Any] | list[Any] | None, LlmRequest | None]:
+    """A long body as JSON, and what it asks of a language model, which takes long too where it has many messages."""
+    from proxy.llm.request import view_request
+
+    value = parse_strict(data)
+    return value, view_request(path, value)

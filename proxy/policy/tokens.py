@@ -106,6 +106,8 @@ class Tokens(Policy):
     def gather(self, x: Exchange) -> Awaitable[None] | None:
         if x.body is None or (x.content_length is not None and x.content_length > self._config.read):
             return None
+        if kind_of(x.path) == "other" and "json" not in x.fields.get("Content-Type", "").lower():
+            return None  # an upload, which goes on as it comes
         return self._count(x)
 
     async def _count(self, x: Exchange) -> None:

@@ -43,7 +43,8 @@ def post(body: Any, path: str = CHAT, *, key: str = "k", now: float = 0.0, read:
     """A POST whose whole body was received; read: on a route that reads it."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
     facts = {"content_length": len(data), "bytes_in": len(data), **facts}
-    x = exchange(path, [("X-Key", key)], method="POST", has_body=True, now=now, **facts)
+    fields = [("X-Key", key), ("Content-Type", "application/json; charset=utf-8")]
+    x = exchange(path, fields, method="POST", has_body=True, now=now, **facts)
     if read:
         x.body = HeldBody(x, None, HeldBytes())  # type: ignore[arg-type]
         x.body.data = data
@@ -167,6 +168,16 @@ def test_a_body_larger_than_is_read_is_guessed() -> None:
     served_by = limited({"read": "1KiB", "answer": 10})
     assert left(admit(served_by, post(b" " * 1025))) == 100_000 - 257 - 10
     assert left(admit(served_by, post({**HI, "x": "y" * 500}, key="other"))) == 100_000 - HI_TOKENS - 10
+
+
+def test_an_upload_is_not_read_but_its_answer_is() -> None:
+    served_by = limited()
+    x = exchange("/v1/audio/transcriptions", [("Content-Type", "multipart/form-data")], method="POST", has_body=True)
+    x.body = HeldBody(x, None, HeldBytes())  # type: ignore[arg-type]
+    assert served_by.gather_rest(x) is None
+    admit(served_by, x)
+    answer(x, told(30, 4))
+    assert end(served_by, x) == Usage(30, 4)
 
 
 def test_requests_without_a_body_cost_nothing() -> None:
