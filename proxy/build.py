@@ -200,7 +200,7 @@ class _Build:
 
     def _engine_load(self, table: RouteConfig) -> EngineLoad | None:
         path = self._config.engine_socket
-        if path is None or self._config.targets_of(table) != (ENGINE,):
+        if path is None or ENGINE not in self._config.targets_of(table):
             return None
         return self.states.get(("engine load", path), lambda: EngineLoad(path))
 
@@ -216,7 +216,8 @@ class _Build:
         contexts, load = models.contexts(config.engine_contexts), self._engine_load(table)
         counters = self._counters(table, models.tokenizers(config.engine_tokenizers))
         env = replace(self.env(table.label), contexts=contexts, counters=counters)
-        return replace(env, by_model=build, models=models, engine_load=load)
+        alone = config.targets_of(table) == (ENGINE,)
+        return replace(env, by_model=build, models=models, engine_load=load, engine_alone=alone)
 
     def _counters(self, table: RouteConfig, known: Mapping[str, Tokenizer]) -> dict[str, TextCounter]:
         """The tokenizers of the engine's models, on a route that goes there and whose policies count."""

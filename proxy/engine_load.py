@@ -34,14 +34,19 @@ class EngineLoad:
     def full_for_s(self, path: str, share: float, now: float) -> float | None:
         """None: some model that a request with this path may be for has a place within ``share`` of its places, or
         nobody knows. Else the seconds after which to come back."""
+        name, kind = _asked_of(path)
+        return None if name is None and kind is None else self._full_for_s(name, kind, share, now)
+
+    def model_full_for_s(self, model: str, share: float, now: float) -> float | None:
+        """The same for one model."""
+        return self._full_for_s(_number_of(model), None, share, now)
+
+    def _full_for_s(self, name: float | None, kind: float | None, share: float, now: float) -> float | None:
         numbers = self._numbers
         if numbers is None or not 0.0 <= now - numbers[1] < STALE_S:
             numbers = self._look(now)
             if numbers is None:
                 return None
-        name, kind = _asked_of(path)
-        if name is None and kind is None:
-            return None
         wait_s: float | None = None
         for at in range(_RECORDS, _RECORDS + _RECORD * int(numbers[2]), _RECORD):
             if numbers[at] != name if name is not None else numbers[at + 1] != kind:
@@ -72,12 +77,15 @@ class EngineLoad:
         return numbers if 0.0 <= now - numbers[1] < STALE_S else None
 
 
+def _number_of(model: str) -> float:
+    return float(int.from_bytes(blake2b(model.encode("utf-8", "replace"), digest_size=6).digest(), "big"))
+
+
 def _asked_of(path: str) -> tuple[float | None, float | None]:
     """Which model a request is for: its name as a number where the path says it, or a kind; neither: not known."""
     _, found, rest = path.partition(_BY_NAME)
     if found:
-        name = rest.partition("/")[0].encode("utf-8", "replace")
-        return float(int.from_bytes(blake2b(name, digest_size=6).digest(), "big")), None
+        return _number_of(rest.partition("/")[0]), None
     for end, kind in _ENDPOINTS:
         if path.endswith(end):
             return None, kind

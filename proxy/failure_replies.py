@@ -20,6 +20,13 @@ def engine_down(x: Exchange, why: str) -> End:
     return End(Ending.UPSTREAM_FAILED, reply.status, f"engine down: {why}", reply)
 
 
+def engine_full(x: Exchange, model: str, wait_s: float) -> End:
+    """The local engine has no place for this model, or none for requests of this priority."""
+    message = f"The inference engine has no place for {model} now, and no other upstream could. Try again later."
+    reply = refuse(x, Kind.CAPACITY, message, retry_after_s=wait_s, violated=("shed",))
+    return End(Ending.REFUSED, reply.status, "engine full", reply)
+
+
 def breaker_open(x: Exchange, upstream: Upstream, refused: Refused) -> End:
     """The upstream's breaker lets nothing pass now."""
     message = f"The upstream {upstream.name} has failed too often and is spared for a while. Try again later."

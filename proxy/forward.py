@@ -27,7 +27,7 @@ from proxy.downstream import ClientConnection
 from proxy.edge_server import Work
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head
-from proxy.failure_replies import breaker_open, engine_down, failure_reply
+from proxy.failure_replies import breaker_open, engine_down, engine_full, failure_reply
 from proxy.llm.hold import DECLINES, Hold
 from proxy.llm.splice import with_member
 from proxy.model_routes import Target
@@ -131,13 +131,20 @@ class Forward:
 
     def _ask(self, upstream: Upstream, now: float) -> Permit | None:
         """A permit for the request; None, and why not, if the upstream takes none now."""
-        self._x.upstream = upstream.name
+        x = self._x
+        x.upstream = upstream.name
         if upstream.engine.down is not None:
-            self._why_not = engine_down(self._x, upstream.engine.down)
+            self._why_not = engine_down(x, upstream.engine.down)
             return None
+        target = x.served_by
+        if upstream.load is not None and target is not None and x.has_body:
+            wait_s = upstream.load.model_full_for_s(target.model, x.scratch.get("shed", 1.0), now)
+            if wait_s is not None:
+                self._why_not = engine_full(x, target.model, wait_s)
+                return None
         permit = upstream.breaker.admit(now)
         if isinstance(permit, Refused):
-            self._why_not = breaker_open(self._x, upstream, permit)
+            self._why_not = breaker_open(x, upstream, permit)
             return None
         upstream.budget.request(now)
         return permit

@@ -78,7 +78,8 @@ class PolicyEnv:
     by_model: Callable[[PolicyEnv], Policy] | None = None
     models: ModelRoutes | None = None  # of a route by models
     api: str = "none"  # the shape of the route's errors, which says whose answers it has
-    engine_load: EngineLoad | None = None  # of a route whose only upstream is the local engine
+    engine_load: EngineLoad | None = None  # of a route that may go to the local engine
+    engine_alone: bool = True  # and to no other upstream
     notify: Notify | None = None  # None: nobody listens
     budgets: tuple[BudgetLevel, ...] = ()
     usage_log: UsageLog | None = None

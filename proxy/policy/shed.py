@@ -2,9 +2,9 @@
 
 Where the local engine is the only upstream of a route, its load is known (``proxy.engine_load``): a request for a model
 that is full is refused at once with 503 and the time after which about half of the work is done, instead of being
-uploaded in vain. Where the route has ``priority``, the last places are for the urgent: requests of low priority are let
-in up to a share of the places, normal ones up to a larger one. The same shares hold for ``in_flight`` of the route.
-Pure.
+uploaded in vain; where it is one of several, it is passed by. Where the route has ``priority``, the last places are for
+the urgent: requests of low priority are let in up to a share of the places, normal ones up to a larger one. The same
+shares hold for ``in_flight`` of the route. Pure.
 """
 
 from __future__ import annotations
@@ -59,12 +59,16 @@ def build(config: Config, env: PolicyEnv) -> Policy:
         )
         for level in priority.LEVELS
     }
-    return Shed(env.engine_load, shares_of(env.beside), shed)
+    return Shed(env.engine_load, env.engine_alone, shares_of(env.beside), shed)
 
 
 class Shed(Policy):
-    def __init__(self, load: EngineLoad, shares: Mapping[str, float] | None, shed: Mapping[str, Counter]) -> None:
+    def __init__(
+        self, load: EngineLoad, alone: bool, shares: Mapping[str, float] | None, shed: Mapping[str, Counter]
+    ) -> None:
+        """alone: there is no upstream but the engine. Else whoever forwards passes it by, by the share noted here."""
         self._load = load
+        self._alone = alone
         self._shares = shares
         self._shed = shed
 
@@ -73,6 +77,9 @@ class Shed(Policy):
             return None
         level: str = x.scratch.get(priority.NAME, "normal")
         share = 1.0 if self._shares is None else self._shares[level]
+        if not self._alone:
+            x.scratch[NAME] = share
+            return None
         wait_s = self._load.full_for_s(x.path, share, now)
         if wait_s is None:
             return None

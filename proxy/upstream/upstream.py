@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from proxy.config import Defaults, Health, Materials, Retry, Timeouts
 from proxy.config import Upstream as UpstreamConfig
 from proxy.config_routes import ENGINE
+from proxy.engine_load import EngineLoad
 from proxy.exchange import Exchange
 from proxy.tls import upstream_context
 from proxy.upstream.breaker import Breaker
@@ -57,6 +58,7 @@ class Upstream:
     watchers: tuple[Prober | Resolver, ...] = ()
     authorization: bytes | None = None
     keys: KeyRing | None = None
+    load: EngineLoad | None = None  # of the local engine
 
     def choose(self, x: Exchange, now: float, draw: float, tried: Container[str] = ()) -> Server:
         """The server for the next request: one that is left out beats none. draw: a random number in [0, 1). tried: the
@@ -123,6 +125,7 @@ def build_engine(socket_path: str, defaults: Defaults, env: ServerEnv, breaker: 
         defaults.retry,
         states.get(("engine state",), EngineState),
         build_pool(ENGINE, (server,), None, env),
+        load=states.get(("engine load", socket_path), lambda: EngineLoad(socket_path)),
     )
 
 

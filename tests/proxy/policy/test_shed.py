@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,6 +74,15 @@ async def test_the_shares_are_the_operators(tmp_path: Path) -> None:
 def test_what_has_no_body_and_what_goes_elsewhere_is_not_judged(tmp_path: Path) -> None:
     assert type(policy(None)) is Policy
     assert policy(EngineLoad(str(tmp_path / "e.sock"))).admit(exchange(CHAT), 0.0) is None
+
+
+def test_where_the_engine_is_one_of_several_the_share_is_noted_for_who_forwards(tmp_path: Path) -> None:
+    load = EngineLoad(str(tmp_path / "e.sock"))
+    env = PolicyEnv("r", {}, {}, States(), Cells(), None, beside=policies(priority={}), engine_load=load)
+    x = exchange(CHAT, method="POST", has_body=True)
+    x.scratch["priority"] = "low"
+    assert shed.build(Config(), replace(env, engine_alone=False)).admit(x, 0.0) is None
+    assert x.scratch["shed"] == 0.8
 
 
 def test_low_is_not_let_in_before_normal() -> None:
