@@ -268,6 +268,8 @@ class Relay(Exchanger):
         self._sink.end(trailers)
         # Told by ``received``: what came behind the answer decides whether the connection is used again.
         fault = self._errors.end() if self._errors is not None else None
+        if fault is None and self._hold is not None:
+            fault = Fault.EMPTY
         if fault is None:
             self.outcome = End(_COMPLETE, self._status, "", None, None, self._retry_after_s)
         else:

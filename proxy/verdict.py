@@ -35,7 +35,7 @@ def _counts_as(end: End) -> bool | None:
     if end.status == 101:
         return None
     if end.fault is not None:
-        return False if end.fault is Fault.FAILED else None
+        return False if end.fault is Fault.FAILED or end.fault is Fault.EMPTY else None
     if end.ending is _COMPLETE:
         return end.status < 500 if end.status != 429 else None
     if end.failure is _DECLINED and 400 <= end.status < 500:

@@ -23,6 +23,7 @@ class Fault(Enum):
     """Whose a stream's failure is."""
 
     FAILED = "its stream said that it failed"
+    EMPTY = "its stream ended before any content"
     REFUSED = "its stream said that it takes no more"
     CLIENTS = "its stream said that the request is wrong"
 
