@@ -164,8 +164,7 @@ class Relay(Exchanger):
         if told is _CONTENT:
             now, x = self.connection.heard_at, self._x
             x.first_token_at = now
-            if self._sent_whole:
-                self._permit.answered(now, now - x.connected_at)
+            self._permit.answered(now, now - x.connected_at if self._sent_whole else 0.0)
         elif head is not None:
             self._decline(head, "its stream failed before any content").fault = hold.fault
             return b""
@@ -200,8 +199,9 @@ class Relay(Exchanger):
         x.first_byte_at = now
         self._status = head.status
         # How long an upload took is the client's doing; a model's answer begins with its first token, or comes whole.
-        timed = not x.has_body or (self._sent_whole and self._route.api == "none")
-        self._permit.answered(now, now - x.connected_at if timed else 0.0)
+        if self._hold is None:
+            timed = not x.has_body or (self._sent_whole and self._route.api == "none")
+            self._permit.answered(now, now - x.connected_at if timed else 0.0)
 
     def _see_events(self, head: Head) -> None:
         """See whether this is a stream of events in the clear: a language model's, or one into which words of ours may

@@ -77,9 +77,13 @@ async def test_I04_a_models_streams_that_reset_after_two_events_open_the_breaker
         assert len(a.heads) == 20
 
 
-async def test_I01_I02_a_hung_model_gets_one_probe_and_one_that_is_left_gives_its_place_back() -> None:
+@pytest.mark.parametrize("said", [b"", STREAM + chunks(ROLE, end=False)])
+async def test_I01_I02_a_hung_model_gets_one_probe_and_one_that_is_left_gives_its_place_back(said: bytes) -> None:
+    """Whether it says nothing, or begins a stream and never comes to its first token."""
+
     async def hang(side: UpstreamSide) -> None:
         await side.request()
+        await side.send(said)
         await side.gone()
 
     async with raw_upstream(hang) as a, edge(model_routes(a.port)) as running:
@@ -88,6 +92,8 @@ async def test_I01_I02_a_hung_model_gets_one_probe_and_one_that_is_left_gives_it
         probing = await running.connect()
         await probing.send(chat())
         await eventually(lambda: len(a.heads) == 1)
+        if said:
+            await probing.until(ROLE)
         answers = await asyncio.gather(*(running.ask(chat()) for _ in range(199)))
         assert {(answer.status, answer.get("retry-after")) for answer in answers} == {(503, "1")}
         assert len(a.heads) == 1
