@@ -9,7 +9,7 @@ shares hold for ``in_flight`` of the route. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
@@ -26,6 +26,8 @@ from proxy.units import Percent
 
 NAME: Final = "shed"
 ALWAYS: Final = True
+
+JITTER: Final = 0.2  # by how much the times that are told may be longer, so that not all come back at once
 
 
 class Config(Table):
@@ -59,16 +61,27 @@ def build(config: Config, env: PolicyEnv) -> Policy:
         )
         for level in priority.LEVELS
     }
-    return Shed(env.engine_load, env.engine_alone, shares_of(env.beside), shed)
+
+    def draw() -> float:
+        return int(env.draw_hex(4), 16) / (1 << 32)
+
+    return Shed(env.engine_load, env.engine_alone, shares_of(env.beside), shed, draw)
 
 
 class Shed(Policy):
     def __init__(
-        self, load: EngineLoad, alone: bool, shares: Mapping[str, float] | None, shed: Mapping[str, Counter]
+        self,
+        load: EngineLoad,
+        alone: bool,
+        shares: Mapping[str, float] | None,
+        shed: Mapping[str, Counter],
+        draw: Callable[[], float],
     ) -> None:
-        """alone: there is no upstream but the engine. Else whoever forwards passes it by, by the share noted here."""
+        """alone: there is no upstream but the engine. Else whoever forwards passes it by, by the share noted here. draw: a
+        random number in [0, 1)."""
         self._load = load
         self._alone = alone
+        self._draw = draw
         self._shares = shares
         self._shed = shed
 
@@ -84,6 +97,7 @@ class Shed(Policy):
         if wait_s is None:
             return None
         self._shed[level].add()
+        wait_s *= 1.0 + JITTER * self._draw()
         what = (
             "full" if share == 1.0 else f"full for requests of {level} priority ({share:.0%} of its places are taken)"
         )

@@ -27,13 +27,16 @@ def policies(**tables: Any) -> PolicySet:
     return PolicySet.model_validate_json(json.dumps(tables))
 
 
-def policy(load: EngineLoad | None, **tables: Any) -> Policy:
+def policy(load: EngineLoad | None, digit: str = "0", **tables: Any) -> Policy:
+    """digit: all that is drawn."""
     beside = policies(**tables)
-    env = PolicyEnv("r", {}, {}, States(), Cells(), None, beside=beside, engine_load=load)
+    env = PolicyEnv("r", {}, {}, States(), Cells(), None, lambda n: digit * 2 * n, beside=beside, engine_load=load)
     return shed.build(beside.shed, env)
 
 
-async def statuses(tmp_path: Path, inside: int, **tables: Any) -> list[int | None]:
+async def statuses(
+    tmp_path: Path, inside: int, digit: str = "0", retry_after: bytes = b"7", **tables: Any
+) -> list[int | None]:
     """What requests of high, normal and low priority are answered while so many of ten places are taken."""
     admission = Admission(running=5, queue=5, work_s=lambda: 13.0)
     for _ in range(inside):
@@ -42,7 +45,7 @@ async def statuses(tmp_path: Path, inside: int, **tables: Any) -> list[int | Non
     page = LoadPage(str(tmp_path / "e.sock.load"), {"chat": entry})
     page.open()
     page.write(100.0)
-    asked = policy(EngineLoad(str(tmp_path / "e.sock")), **tables)
+    asked = policy(EngineLoad(str(tmp_path / "e.sock")), digit, **tables)
     replies = []
     for level in ("high", "normal", "low"):
         x = exchange(CHAT, method="POST", has_body=True)
@@ -50,7 +53,7 @@ async def statuses(tmp_path: Path, inside: int, **tables: Any) -> list[int | Non
         replies.append(asked.admit(x, 100.0))
     page.close()
     for reply in replies:
-        assert reply is None or (b"Retry-After", b"7") in reply.headers
+        assert reply is None or (b"Retry-After", retry_after) in reply.headers
     return [None if reply is None else reply.status for reply in replies]
 
 
@@ -65,6 +68,10 @@ async def test_the_least_urgent_are_refused_first(tmp_path: Path, inside: int, a
 async def test_without_priorities_all_have_all_places(tmp_path: Path) -> None:
     assert await statuses(tmp_path, 9) == [None] * 3
     assert await statuses(tmp_path, 10) == [503] * 3
+
+
+async def test_not_all_come_back_at_once(tmp_path: Path) -> None:
+    assert await statuses(tmp_path, 10, "f", b"8") == [503] * 3
 
 
 async def test_the_shares_are_the_operators(tmp_path: Path) -> None:
