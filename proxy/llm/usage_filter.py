@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 BYTES_PER_TOKEN: Final = 4
 PARSED_BYTES: Final = 64 << 10  # of an answer that is no stream; of a longer one the end is searched
 _TAIL_BYTES: Final = 16 << 10
+_PARSED_EVENTS: Final = 8  # in search of one with text
+_DONE: Final = b"data: [DONE]"
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*(?=\{)')
 #: Members of a delta that are no text.
 _SILENT: Final = frozenset({"role", "name"})
@@ -33,8 +35,8 @@ class UsageFilter(AnswerFilter):
     """One exchange's. takes_out: the chunk with the usage is not the client's. status: of the answer, 0: none yet.
     usage: what the upstream has told last; None: nothing. complete: the answer came to its end."""
 
-    __slots__ = ("_after_cr", "_json", "_num_bytes", "_num_tokens", "_pieces", "_splitter", "complete", "status",
-                 "takes_out", "usage")  # fmt: skip
+    __slots__ = ("_after_cr", "_around_bytes", "_json", "_num_bytes", "_num_event_bytes", "_num_events", "_num_parsed",
+                 "_pieces", "_splitter", "complete", "status", "takes_out", "usage")  # fmt: skip
 
     def __init__(self) -> None:
         self.takes_out = False
@@ -49,7 +51,10 @@ class UsageFilter(AnswerFilter):
         self._json = False
         self._pieces = b""  # of JSON: all of it, or its end
         self._num_bytes = 0
-        self._num_tokens = 0
+        self._num_events = 0  # with text, and their bytes
+        self._num_event_bytes = 0
+        self._around_bytes = 0  # of such an event, what is not its text; 0: not known yet
+        self._num_parsed = 0
 
     def head(self, x: Exchange, head: Head) -> None:
         self._begin()
@@ -92,8 +97,11 @@ class UsageFilter(AnswerFilter):
 
     @property
     def completion_tokens(self) -> int:
-        """About how many tokens the answer has shown so far."""
-        return self._num_tokens if self._splitter is not None else -(-self._num_bytes // BYTES_PER_TOKEN)
+        """About how many tokens the answer has shown so far. Most upstreams send each by itself."""
+        if self._splitter is None:
+            return -(-self._num_bytes // BYTES_PER_TOKEN)
+        num_text_bytes = self._num_event_bytes - self._num_events * self._around_bytes
+        return max(self._num_events, -(-num_text_bytes // BYTES_PER_TOKEN) if self._around_bytes else 0)
 
     def _without_usage(self, events: list[bytes]) -> bytes:
         """These events but for the usage alone. Of a CRLF that was torn apart between two events each half goes with
@@ -111,27 +119,42 @@ class UsageFilter(AnswerFilter):
         return b"".join(kept)
 
     def _look(self, event: bytes) -> bool:
-        """Take note of one event. Whether it says nothing but the usage."""
-        data = event_data(event)
-        if not data or data == b"[DONE]":
-            return False
-        try:
-            chunk = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            self._num_tokens += -(-len(data) // BYTES_PER_TOKEN)
-            return False
-        if not isinstance(chunk, dict):
-            return False
-        self.usage = usage_in(chunk) or self.usage
-        choices = chunk.get("choices")
-        if isinstance(choices, list):
-            for choice in choices:
-                self._num_tokens += _tokens_of(choice)
-        return is_usage_chunk(chunk)
+        """Take note of one event. Whether it says nothing but the usage.
+
+        Events of a stream differ in their text alone, so only those are parsed that may tell of usage, and the first
+        ones, up to one with text: what is around it is around all others.
+        """
+        if _USAGE.search(event) is not None:
+            chunk = _parsed(event)
+            self.usage = usage_in(chunk) or self.usage
+            if is_usage_chunk(chunk):
+                return True
+        if not self._around_bytes and self._num_parsed < _PARSED_EVENTS:
+            self._num_parsed += 1
+            num_text_bytes = _text_bytes(_parsed(event))
+            if not num_text_bytes:
+                return False
+            self._around_bytes = max(1, len(event) - num_text_bytes)
+        if event and not (event if event[0] > 0x0D else event.lstrip(b"\r\n")).startswith((b":", _DONE)):
+            self._num_events += 1
+            self._num_event_bytes += len(event)
+        return False
 
 
-def _tokens_of(choice: Any) -> int:
-    """Of what one chunk says of one choice: most upstreams send each token by itself."""
+def _parsed(event: bytes) -> Any:
+    try:
+        return orjson.loads(event_data(event))
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _text_bytes(chunk: Any) -> int:
+    """How much of what one event says is text, or what a model writes in its place."""
+    choices = chunk.get("choices") if isinstance(chunk, dict) else None
+    return sum(map(_bytes_of, choices)) if isinstance(choices, list) else 0
+
+
+def _bytes_of(choice: Any) -> int:
     if not isinstance(choice, dict):
         return 0
     num_bytes = len(text) if isinstance(text := choice.get("text"), str) else 0
@@ -142,7 +165,7 @@ def _tokens_of(choice: Any) -> int:
                 num_bytes += len(value) if name not in _SILENT else 0
             elif value:
                 num_bytes += len(orjson.dumps(value))
-    return -(-num_bytes // BYTES_PER_TOKEN)
+    return num_bytes
 
 
 def _usage_of(data: bytes, *, whole: bool) -> Usage | None:

@@ -176,7 +176,7 @@ def told_by(running: Edge, who: str) -> Any:
         (sends(STREAM + chunks(*SAID, end=False), then="reset"), HI_TOKENS + 3),
         (sends(STREAM + chunks(*SAID, USAGE, end=False), then="reset"), 15),
         (sends(STREAM + chunks(*SAID, DONE)), HI_TOKENS + 3),
-        (sends(STREAM + chunks(*SAID[:1], b'data: {"error":{"message":"out of memory"}}\n\n')), HI_TOKENS + 1),
+        (sends(STREAM + chunks(*SAID[:1], b'data: {"error":{"message":"out of memory"}}\n\n')), HI_TOKENS + 2),
         (sends(b"", then="reset"), 0),
         (sends(answer(b"500 Oops")), 0),
         (sends(answer(b"200 OK", b"x" * 41)), HI_TOKENS + 11),

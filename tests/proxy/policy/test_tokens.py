@@ -194,8 +194,8 @@ def test_who_leaves_in_the_answer_has_used_what_was_shown(outcome: Outcome) -> N
     x = post({**HI, "stream": True})
     admit(served_by, x)
     answer(x, *[b'data: {"choices":[{"delta":{"content":"wheel"}}]}\n\n'] * 7, headers=STREAM)
-    assert end(served_by, x, outcome) == Usage(HI_TOKENS, 14, 0, True)
-    assert left(admit(served_by, post({**HI, "max_tokens": 1}))) == 100_000 - HI_TOKENS - 14 - HI_TOKENS - 1
+    assert end(served_by, x, outcome) == Usage(HI_TOKENS, 9, 0, True)
+    assert left(admit(served_by, post({**HI, "max_tokens": 1}))) == 100_000 - HI_TOKENS - 9 - HI_TOKENS - 1
 
 
 @pytest.mark.parametrize(
