@@ -77,8 +77,8 @@ class Shed(Policy):
         shed: Mapping[str, Counter],
         draw: Callable[[], float],
     ) -> None:
-        """alone: there is no upstream but the engine; else whoever forwards passes it by, by the share noted here. draw:
-        a random number in [0, 1)."""
+        """alone: there is no upstream but the engine; else whoever forwards passes it by, by the share noted here.
+        draw: a random number in [0, 1)."""
         self._load = load
         self._alone = alone
         self._draw = draw
