@@ -23,7 +23,6 @@ import orjson
 
 from proxy.body import BodyBroken, RequestBody
 from proxy.config import Timeouts
-from proxy.downstream import ClientConnection
 from proxy.edge_server import Work
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head
@@ -34,7 +33,7 @@ from proxy.model_routes import Target
 from proxy.relay import End, Relay
 from proxy.request_head import request_head
 from proxy.route import Route
-from proxy.sink import Sink
+from proxy.sink import Client, Sink
 from proxy.upload import TooLarge, Upload
 from proxy.upstream import retry
 from proxy.upstream.attempts import asks_again, tried_before, tried_behind
@@ -73,7 +72,7 @@ class Forward:
         x: Exchange,
         route: Route,
         upstream: Upstream,
-        client: ClientConnection,
+        client: Client,
         sink: Sink,
         body: RequestBody,
         relays: set[Relay],
