@@ -36,6 +36,10 @@ class Policy:
         """Whether ``gather`` must come when those before have let the request pass, as it spends something."""
         return False
 
+    def behind(self) -> Policy | None:
+        """A part of it that is asked right behind it."""
+        return None
+
     def last(self) -> Policy | None:
         """A part of it that is asked behind all others of the chain."""
         return None

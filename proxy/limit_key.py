@@ -9,26 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from proxy.client_address import counted_as
 from proxy.exchange import Exchange
 from proxy.limit_kinds import header_of, prefix_of
+
+if TYPE_CHECKING:
+    from proxy.model_routes import ModelRoutes
 
 _BETWEEN: Final = "\n"  # in no field's value, no name and no address
 
 KeyOf = Callable[[Exchange], str]
 
 
-def key_of(kinds: tuple[str, ...], route: str) -> KeyOf:
-    """What a request is counted under."""
+def key_of(kinds: tuple[str, ...], route: str, models: ModelRoutes | None = None) -> KeyOf:
+    """What a request is counted under. models: of a route by models, whose aliases count as what they stand for."""
     if len(kinds) == 1:
-        return _key_of(kinds[0], route)
-    parts = [_key_of(kind, route) for kind in kinds]
+        return _key_of(kinds[0], route, models)
+    parts = [_key_of(kind, route, models) for kind in kinds]
     return lambda x: _BETWEEN.join([part(x) for part in parts])
 
 
-def _key_of(kind: str, route: str) -> KeyOf:
+def _key_of(kind: str, route: str, models: ModelRoutes | None) -> KeyOf:
     if kind == "client":
         return lambda x: counted_as(x.client)
     if kind == "api_key":
@@ -39,7 +42,7 @@ def _key_of(kind: str, route: str) -> KeyOf:
         # A team's name is its tenant's own.
         return lambda x: f"{x.key.tenant}/{x.key.team}" if x.key is not None else ""
     if kind == "model":
-        return _model
+        return _model if models is None else lambda x: _named(_model(x), models)
     bits, header = prefix_of(kind), header_of(kind)
     if bits is not None:
         bits4, bits6 = bits
@@ -50,11 +53,12 @@ def _key_of(kind: str, route: str) -> KeyOf:
     return lambda x: constant
 
 
+def _named(model: str, models: ModelRoutes) -> str:
+    found = models.asked(model)
+    return found.name if found is not None else model
+
+
 def _model(x: Exchange) -> str:
-    """As the route calls it: aliases are counted with what they stand for."""
-    known: str | None = x.scratch.get("model")
-    if known is not None:
-        return known
     asked = x.body.llm if x.body is not None else None
     return asked.model if asked is not None else ""
 

@@ -44,7 +44,7 @@ class NamedLimit:
         self.terms = Terms(events, per_s, burst)
         self.styles = frozenset(limit.headers)
         self.dry_run: bool = limit.dry_run
-        self.key_of: Callable[[Exchange], str] = key_of(limit.kinds, env.route)
+        self.key_of: Callable[[Exchange], str] = key_of(limit.kinds, env.route, env.models)
         self.memory: LimitMemory = (
             env.shared.sliding(place, self.terms) if slides else env.shared.limit(place, self.terms)
         )

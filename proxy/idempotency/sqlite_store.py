@@ -1,6 +1,7 @@
 """Kept answers in a file that outlives restarts: SQLite in WAL mode, which all workers of the box open.
 
-Answers are written by one thread per worker, so that no request waits for a disk; a reader waits for no writer. What is
+Answers are written by one thread per worker and read by another, so that nobody else waits for a disk; a reader waits
+for no writer. What is
 written is there after the death of any process, and after a power failure all but the last moments. The file holds
 whole answers, hence nobody but its owner may read it; keys, and who sent them, are in it as digests only. Bounded: what
 has expired goes first, then the oldest, before anything is added.
@@ -21,9 +22,8 @@ from proxy.idempotency.store import StoreError
 
 log = logging.getLogger("headrace.proxy")
 
-MAX_WAITING: Final = 256  # answers that wait to be written, in one worker
-_BUSY_S: Final = 5.0  # for the writers of other workers, in the thread
-_OPENING_S: Final = 0.05  # for the same on the event loop, once
+MAX_WAITING: Final = 256  # answers that wait to be written, in one worker; and requests that wait to be read one
+_BUSY_S: Final = 5.0  # for the writers of other workers
 _EXPIRED_AT_ONCE: Final = 64  # rows deleted for one that is added
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -52,17 +52,33 @@ class SqliteStore:
         self._writer: sqlite3.Connection | None = None
         self._opening = Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="answers-read")
         self._num_waiting = 0
+        self._num_reading = 0
         self._said = ""
 
-    def get(self, place: bytes, now: float) -> bytes | None:
+    async def get(self, place: bytes, now: float) -> bytes | None:
+        if self._num_reading >= MAX_WAITING:
+            raise StoreError(f"{MAX_WAITING} requests wait for it")
+        self._num_reading += 1
+        work = asyncio.get_running_loop().run_in_executor(self._reading, self._read, place, now)
+        work.add_done_callback(self._has_read)
         try:
-            if self._reader is None:
-                self._reader = self._open(_OPENING_S)
-            row = self._reader.execute(_FIND, (place, now)).fetchone()
+            return await asyncio.shield(work)  # it is counted until it is done, whoever leaves
         except (sqlite3.Error, OSError) as error:
             self._say("the store of answers %s cannot be read: %s", error)
             raise StoreError(str(error)) from None
+
+    def _has_read(self, work: asyncio.Future[bytes | None]) -> None:
+        self._num_reading -= 1
+        if not work.cancelled():
+            work.exception()  # taken note of, if nobody waits any more
+
+    def _read(self, place: bytes, now: float) -> bytes | None:
+        """In the reading thread."""
+        if self._reader is None:
+            self._reader = self._open(_BUSY_S)
+        row = self._reader.execute(_FIND, (place, now)).fetchone()
         return None if row is None else bytes(row[0])
 
     def put(self, place: bytes, answer: bytes, expires_at: float, now: float, done: Callable[[], None]) -> None:
@@ -143,6 +159,7 @@ class SqliteStore:
     def close(self) -> None:
         """Write what waits, and let go of the file."""
         self._thread.shutdown()
+        self._reading.shutdown()
         for connection in (self._reader, self._writer):
             if connection is not None:
                 connection.close()
@@ -150,6 +167,7 @@ class SqliteStore:
 
     def __del__(self) -> None:
         self._thread.shutdown(wait=False)
+        self._reading.shutdown(wait=False)
         for connection in (self._reader, self._writer):
             if connection is not None:
                 connection.close()

@@ -6,7 +6,7 @@ full, the oldest answers make room before their time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from proxy.shared.answers import SharedAnswers
@@ -19,8 +19,8 @@ class StoreError(Exception):
 class AnswerStore(Protocol):
     """Bytes by place (32 bytes). Whoever puts has the claim of that place and lets it go when ``done`` is called."""
 
-    def get(self, place: bytes, now: float) -> bytes | None:
-        """What is kept there and has not expired. Raises StoreError."""
+    def get(self, place: bytes, now: float) -> bytes | Awaitable[bytes | None] | None:
+        """What is kept there and has not expired, at once or to be awaited, which raises StoreError."""
 
     def put(self, place: bytes, answer: bytes, expires_at: float, now: float, done: Callable[[], None]) -> None:
         """Keep it if that can be, and call ``done`` on the event loop, whatever came of it."""

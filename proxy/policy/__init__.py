@@ -83,6 +83,8 @@ def build_chain(policies: PolicySet, env: PolicyEnv) -> Chain:
             policy = module.build(config, env)
             if type(policy) is not Policy:  # one without hooks has nothing to do on this route
                 built.append(policy)
+            if (part := policy.behind()) is not None:
+                built.append(part)
         if module is _BEFORE_MODELS:
             built += _of_models(env)
     return Chain([*built, *(part for each in built if (part := each.last()) is not None)])

@@ -88,7 +88,7 @@ def _store(config: Config, env: PolicyEnv, dropped: Counter) -> AnswerStore:
 class _Use:
     """One request's key. permit: its claim, once it has one."""
 
-    __slots__ = ("fingerprint", "head", "key", "permit", "place", "recorder", "wrong")
+    __slots__ = ("asked_at", "fingerprint", "head", "kept", "key", "permit", "place", "recorder", "unreadable", "wrong")
 
     def __init__(self, key: bytes, wrong: str = "") -> None:
         self.key = key
@@ -96,6 +96,9 @@ class _Use:
         self.fingerprint = b""
         self.place = b""
         self.permit = -1
+        self.asked_at = 0.0  # by the wall clock, when it got the claim
+        self.kept: bytes | None = None  # what is kept under the key
+        self.unreadable = False  # nobody can say what is
         self.recorder: Recorder | None = None
         self.head: Head | None = None
 
@@ -113,6 +116,9 @@ class Idempotency(Policy):
 
     def reads_body(self) -> bool:
         return True
+
+    def behind(self) -> Policy | None:
+        return Lookup(self._answer_bytes, self._store, self._outcomes)
 
     def gather(self, x: Exchange) -> Awaitable[None] | None:
         """Read the body of a request with a key, for its fingerprint."""
@@ -144,10 +150,74 @@ class Idempotency(Policy):
             self._outcomes["in_flight"].add()
             message = "A request with this idempotency key is still being carried out. Try again shortly."
             return refuse(x, Kind.CONFLICT, message, retry_after_s=RETRY_AFTER_S, code="idempotent_request_in_progress")
+        use.asked_at = _wall(x, now)
+        return None
+
+    def respond(self, x: Exchange, head: Head, now: float) -> None:
+        """Keep the head as it is here: earlier policies add to it what they add to the replayed one, too."""
+        use: _Use | None = x.scratch.get(NAME)
+        if use is not None and use.recorder is not None:
+            use.head = Head(head.status, list(head.headers))
+
+    def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
+        use: _Use | None = x.scratch.pop(NAME, None)
+        if use is None or use.permit < 0:
+            return
+        permit, claims = use.permit, self._claims
+        recorder, head = use.recorder, use.head
+        if recorder is None:
+            claims.give_back(permit)
+        elif (
+            head is None or not recorder.complete or outcome.ending is not Ending.COMPLETE or not is_final(head.status)
+        ):
+            self._outcomes["not_kept"].add()
+            claims.give_back(permit)
+        else:
+            self._outcomes["kept"].add()
+            answer = StoredAnswer.of(use.fingerprint, head, recorder.body).encoded()
+            at = _wall(x, now)
+            # The claim is held until the answer is there, so that nobody finds neither.
+            self._store.put(use.place, answer, at + self._ttl_s, at, lambda: claims.give_back(permit))
+
+
+class Lookup(Policy):
+    """The second part: whoever has the claim sees what is kept under the key, before anything is spent on the request.
+    An answer that is in a file is read off the event loop."""
+
+    def __init__(self, answer_bytes: int, store: AnswerStore, outcomes: dict[str, Counter]) -> None:
+        self._answer_bytes = answer_bytes
+        self._store = store
+        self._outcomes = outcomes
+
+    def gathers_late(self) -> bool:
+        return True
+
+    def gather(self, x: Exchange) -> Awaitable[None] | None:
+        use: _Use | None = x.scratch.get(NAME)
+        if use is None or use.permit < 0:
+            return None
+        found = self._store.get(use.place, use.asked_at)
+        if found is None or isinstance(found, bytes):
+            use.kept = found
+            return None
+        return self._wait(use, found)
+
+    @staticmethod
+    async def _wait(use: _Use, found: Awaitable[bytes | None]) -> None:
         try:
-            kept = self._store.get(use.place, _wall(x, now))
-            answer = StoredAnswer.decoded(kept) if kept is not None else None
-        except (StoreError, ValueError):
+            use.kept = await found
+        except StoreError:
+            use.unreadable = True
+
+    def admit(self, x: Exchange, now: float) -> Reply | None:
+        use: _Use | None = x.scratch.get(NAME)
+        if use is None or use.permit < 0:
+            return None
+        try:
+            answer = StoredAnswer.decoded(use.kept) if use.kept is not None else None
+        except ValueError:
+            use.unreadable = True
+        if use.unreadable:
             message = (
                 "The answers to earlier requests cannot be read now, so that none is carried out twice. Try later."
             )
@@ -176,32 +246,6 @@ class Idempotency(Policy):
             return refuse(x, Kind.CONFLICT, message, code="idempotent_answer_too_large")
         self._outcomes["replayed"].add()
         return answer.reply()
-
-    def respond(self, x: Exchange, head: Head, now: float) -> None:
-        """Keep the head as it is here: earlier policies add to it what they add to the replayed one, too."""
-        use: _Use | None = x.scratch.get(NAME)
-        if use is not None and use.recorder is not None:
-            use.head = Head(head.status, list(head.headers))
-
-    def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
-        use: _Use | None = x.scratch.pop(NAME, None)
-        if use is None or use.permit < 0:
-            return
-        permit, claims = use.permit, self._claims
-        recorder, head = use.recorder, use.head
-        if recorder is None:
-            claims.give_back(permit)
-        elif (
-            head is None or not recorder.complete or outcome.ending is not Ending.COMPLETE or not is_final(head.status)
-        ):
-            self._outcomes["not_kept"].add()
-            claims.give_back(permit)
-        else:
-            self._outcomes["kept"].add()
-            answer = StoredAnswer.of(use.fingerprint, head, recorder.body).encoded()
-            at = _wall(x, now)
-            # The claim is held until the answer is there, so that nobody finds neither.
-            self._store.put(use.place, answer, at + self._ttl_s, at, lambda: claims.give_back(permit))
 
 
 def _wall(x: Exchange, now: float) -> float:

@@ -61,9 +61,10 @@ async def test_the_tokens_of_a_model() -> None:
             assert '"route";r=7;' in (light.get("RateLimit") or "")
 
 
-async def test_names_of_one_model_count_as_one_in_limits_by_model() -> None:
+@pytest.mark.parametrize("beside", [{}, {"idempotency": {}}])
+async def test_names_of_one_model_count_as_one_in_limits_by_model(beside: dict[str, Any]) -> None:
     async with raw_upstream(Recording(GOOD)) as upstream:
-        config = limited(upstream.port, {}, rate_limit=["by-model"])
+        config = limited(upstream.port, {}, rate_limit=["by-model"], **beside)
         config["limits"]["by-model"] = {"key": "model", "requests": "2/h"}
         async with edge(config) as running:
             statuses = [(await running.ask(chat(name, stream=False))).status for name in ("chat", "gpt-4o", "chat")]

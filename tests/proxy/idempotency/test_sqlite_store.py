@@ -61,13 +61,13 @@ async def test_L22_i_an_answer_outlives_a_restart_and_not_its_time(tmp_path: Pat
     file = tmp_path / "answers.db"
     async with store(file) as before:
         await put(before, "a", b"answer", expires_at=100.0)
-        assert before.get(place("a"), 99.0) == b"answer"
+        assert await before.get(place("a"), 99.0) == b"answer"
     async with store(file) as after:
-        assert after.get(place("a"), 99.0) == b"answer"
-        assert after.get(place("a"), 100.0) is None
-        assert after.get(place("b"), 0.0) is None
+        assert await after.get(place("a"), 99.0) == b"answer"
+        assert await after.get(place("a"), 100.0) is None
+        assert await after.get(place("b"), 0.0) is None
         await put(after, "a", b"another", now=100.0)
-        assert after.get(place("a"), 101.0) == b"another"
+        assert await after.get(place("a"), 101.0) == b"another"
 
 
 async def test_workers_share_the_file_and_nobody_else_reads_it(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ async def test_workers_share_the_file_and_nobody_else_reads_it(tmp_path: Path) -
     async with store(file) as one, store(file) as other:
         await asyncio.gather(*(put(each, (each is one, i), b"%d" % i) for each in (one, other) for i in range(50)))
         for of_one in (True, False):
-            assert [other.get(place((of_one, i)), 0.0) for i in range(50)] == [b"%d" % i for i in range(50)]
+            assert [await other.get(place((of_one, i)), 0.0) for i in range(50)] == [b"%d" % i for i in range(50)]
         assert modes(tmp_path) == [0o600] * 3
 
 
@@ -96,7 +96,7 @@ async def test_the_oldest_make_room_for_the_newest(tmp_path: Path) -> None:
     async with store(tmp_path / "few.db", max_entries=10, dropped=dropped) as few:
         for i in range(25):
             await put(few, i, b"x")
-        assert [few.get(place(i), 0.0) for i in range(25)] == [None] * 15 + [b"x"] * 10
+        assert [await few.get(place(i), 0.0) for i in range(25)] == [None] * 15 + [b"x"] * 10
     assert dropped.num == 15
 
 
@@ -105,8 +105,8 @@ async def test_the_file_does_not_grow_beyond_its_size(tmp_path: Path) -> None:
     async with store(file, max_bytes=1 << 20) as small:
         for i in range(100):
             await put(small, i, os.urandom(40_000))
-        assert small.get(place(99), 0.0) is not None
-        assert small.get(place(0), 0.0) is None
+        assert (await small.get(place(99), 0.0)) is not None
+        assert await small.get(place(0), 0.0) is None
     assert file.stat().st_size <= (1 << 20) + 65536
 
 
@@ -130,7 +130,7 @@ async def test_a_file_that_is_no_store_refuses_and_stays_as_it_is(
     async with store(file, dropped=dropped) as kept:
         for _ in range(3):
             with pytest.raises(StoreError):
-                kept.get(place("a"), 0.0)
+                await kept.get(place("a"), 0.0)
         await put(kept, "a", b"answer")  # ``done`` is called all the same
     assert dropped.num == 1
     assert file.read_bytes().startswith(b"not a database")
