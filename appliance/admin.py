@@ -1,8 +1,8 @@
 """The admin interface: orders on a unix socket for its owner alone, readings on a loopback port for everybody local.
 
-The port has GET /metrics, /status and /healthz; the socket has them too, and POST /reload, /breakers, /variants,
-/models, /status and /stop. The port answers to addresses and to localhost alone: a web page whose name was made to
-point at 127.0.0.1 sends its own name.
+The port has GET /metrics, /status, /events and /healthz; the socket has them too, and POST /reload, /breakers, /events,
+/variants, /models, /status and /stop. The port answers to addresses and to localhost alone: a web page whose name was
+made to point at 127.0.0.1 sends its own name.
 Knows the box only by the few questions and orders of ``Box``.
 """
 
@@ -56,6 +56,7 @@ class Admin:
         orders = [
             web.post("/reload", self._reload),
             web.post("/breakers", self._breakers),
+            web.post("/events", self._kept_events),
             web.post("/variants", self._variants),
             web.post("/models", self._models),
             web.post("/status", self._status),
@@ -122,6 +123,12 @@ class Admin:
             async for event in events:
                 await stream.write(event)
         return stream
+
+    async def _kept_events(self, request: web.Request) -> web.Response:
+        after = (await request.json()).get("after", 0) if request.can_read_body else 0
+        if not isinstance(after, int):
+            raise web.HTTPBadRequest(text="after is the number of an event\n")
+        return web.json_response({"events": self._box.event_ring.after(after)})
 
     async def _reload(self, request: web.Request) -> web.Response:
         waits = (await request.json()).get("wait", True) if request.can_read_body else True

@@ -13,11 +13,12 @@ _TIMEOUT_S = 900.0  # a reload may load a large model
 
 
 def call(runtime_dir: Path, verb: str, **arguments: Any) -> dict[str, Any]:
-    """Have the headrace of ``runtime_dir`` do ``status``, ``reload``, ``breakers``, ``variants``,
-    ``models`` or ``stop``; its answer.
+    """Have the headrace of ``runtime_dir`` do ``status``, ``reload``, ``breakers``, ``events``,
+    ``variants``, ``models`` or ``stop``; its answer.
 
     ``reload`` with ``wait=True`` answers once the verdict is there: ``{"ok": bool, "problems": [...], "revision": n}``.
     ``breakers`` takes ``order`` (list, open, close, reset), ``upstream`` (None: all) and ``for_s`` (None: for good).
+    ``events`` takes ``after``: the number of the last event that is not wanted.
     ``variants`` takes ``order`` (list, set, reset), ``route`` and ``variant`` (None: all), and ``share`` (0 to 1).
     ``models`` takes ``order`` (list, load, unload, swap), ``name`` and ``path`` (of the folder to swap it for).
     Raises FileNotFoundError or ConnectionError if none answers there, PermissionError if it is somebody else's.

@@ -10,7 +10,7 @@ from typing import NoReturn
 import typer
 
 from appliance import exit_codes
-from appliance.commands import breaker, cert, control, keys, model, model_orders, route, serve, variants
+from appliance.commands import breaker, cert, control, events, keys, model, model_orders, route, serve, variants
 from appliance.commands.terminal import CommandError, JsonOption, note, print_json
 
 _EPILOG = """\b
@@ -38,6 +38,7 @@ app.command()(serve.serve)
 app.command()(serve.check)
 app.command()(control.reload)
 app.command()(control.status)
+app.command()(events.events)
 model.app.command()(model_orders.served)
 model.app.command()(model_orders.load)
 model.app.command()(model_orders.unload)

@@ -108,6 +108,10 @@ def test_two_workers_open_after_exactly_as_many_failures_as_one_would(running: A
     assert (event["kind"], event["upstream"], event["from"], event["to"]) == ("breaker", "app", "closed", "open")
     assert event["text"] in running.log
     assert json.loads(running._admin(f"/events?after={event['id']}"))["events"] == []
+    line = running.run("events", "-c", str(running.file)).stdout
+    assert line.endswith(f" {event['process']}: {event['text']}\n")
+    assert json.loads(running.run("events", "--json", "-c", str(running.file)).stdout) == event
+    assert running.run("events", "--after", str(event["id"]), "-c", str(running.file)).stdout == ""
     following = Request(f"http://127.0.0.1:{running.admin_port}/events", headers={"Accept": "text/event-stream"})
     with urlopen(following, timeout=TIMEOUT_S) as stream:
         assert [stream.readline() for _ in range(2)] == [b"id: %d\n" % event["id"], b"event: breaker\n"]
