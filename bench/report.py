@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ Size = TypeVar("Size", int, float)
 
 @dataclass
 class Report:
-    """One run's result. rows: one mapping per line of the table, all with the first row's keys.
+    """One run's result. rows: one mapping per line of a table; rows in a run that have the same keys are one table.
 
     ratios: named numbers that acceptance is judged by; None where a peer was not there. notes: peers left out, and why.
     """
@@ -52,7 +53,8 @@ class Report:
         print(f"\n{self.name}: {self.method}")
         print(", ".join(f"{key}: {value}" for key, value in machine().items()))
         print(", ".join(f"{name} {version}" for name, version in self.versions.items()), end="\n\n")
-        print(table(self.rows), end="\n\n")
+        for _, rows in groupby(self.rows, tuple):
+            print(table(list(rows)), end="\n\n")
         for name, ratio in self.ratios.items():
             print(f"{name:32} {'not measured' if ratio is None else spell(ratio)}")
         for note in self.notes:

@@ -18,6 +18,7 @@ RATIOS = {
     "idle": {"idle_kib", "idle_tls_kib", "slow_reader_kib", "slow_reader_tls_kib", "slow_upload_kib"},
     "storm": {"storm_extra_load"},
     "trim": {"first_byte_ms_untrimmed", "first_byte_ms_trimmed", "first_byte_trimmed_vs_untrimmed"},
+    "policy": {"chain_us_per_request", "count_100k_delay_ms", "table_decisions_per_s", "admitted_minus_quota"},
     "slow": {"slow_probe_failures"},
     "soak": {"rss_slope_kib_per_min", "rss_slope_error_kib_per_min", "soak_failures"},
     "llm": {"host_gap_share", "one_stream_vs_bare", "eight_streams_vs_bare", "ttft_p99_ms_busy", "engine_memory_mib"},
