@@ -22,6 +22,9 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 START_TIMEOUT_S = 60.0
+#: Has a command ended when this process is, in whatever way: one that is killed ends nothing itself. The kernel does it
+#: when the thread ends that started the command, so it is the main one that starts servers.
+_BOUND = ("setpriv", "--pdeathsig", "TERM")
 
 
 def cores() -> tuple[int, int]:
@@ -90,7 +93,7 @@ def unix_server(command: Sequence[str], *, path: str) -> Iterator[subprocess.Pop
 @contextmanager
 def _running(command: Sequence[str], connect: Callable[[], None]) -> Iterator[subprocess.Popen[bytes]]:
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen([*_BOUND, *command], stdout=output, stderr=output, start_new_session=True)
         try:
             _wait_until_listening(process, connect)
         except TimeoutError as problem:
