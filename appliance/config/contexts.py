@@ -43,6 +43,11 @@ def tokenizers_of(config: HeadraceConfig, root: Path) -> dict[str, Tokenizer]:
     return found
 
 
+def instances_of(config: HeadraceConfig, root: Path) -> dict[str, int]:
+    """Sessions of each model of tensors, as its folder says."""
+    return {name: facts.num_instances() for name, _, facts in _models(config, root)}
+
+
 def _models(config: HeadraceConfig, root: Path) -> Iterator[tuple[str, Path, Manifest]]:
     for name, folder in _folders(config, root):
         with suppress(OSError, ModelError):

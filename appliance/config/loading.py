@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from appliance.config import files
-from appliance.config.contexts import contexts_of, tokenizers_of
+from appliance.config.contexts import contexts_of, instances_of, tokenizers_of
+from appliance.config.crowding import check_crowding
 from appliance.config.document import Document
 from appliance.config.exposure import check_exposure
 from appliance.config.materials import gather
@@ -73,6 +74,7 @@ def load(path: Path, *, at_start: bool = False) -> Configuration:
     findings += cross_check(proxy)
     findings += _check_appliance(config, runtime_dir)
     untimely = list(check_validity(config, contents, datetime.now(UTC)))
+    crowded = check_crowding(config, instances_of(config, root), len(os.sched_getaffinity(0)))
     if findings or (untimely and not at_start):
         raise ConfigurationError(_in_order(document, findings + untimely))
     return Configuration(
@@ -84,7 +86,7 @@ def load(path: Path, *, at_start: bool = False) -> Configuration:
         runtime_dir=runtime_dir,
         workers=default_workers(config) if config.workers == "auto" else config.workers,
         access_log=_access_log(config, root),
-        warnings=tuple(_in_order(document, untimely)),
+        warnings=tuple(_in_order(document, untimely + crowded)),
     )
 
 
