@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from math import inf
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from proxy.shared.record import LocalRecord
 from proxy.upstream.breaker import RECORD_SIZE, Breaker
 from proxy.upstream.breaker_report import Change
-from proxy.upstream.breaker_table import PROBE_SHARE, SERVING, TRANSITIONS, Event, State
+from proxy.upstream.breaker_table import PROBE_SHARE, SERVING, TRANSITIONS, Event, State, Sums, judge
 from proxy.upstream.permit import Permit
 from proxy.upstream.window import ROW_SIZE
 from tests.proxy.upstream.breaker_play import CONFIG, worker
@@ -131,6 +131,31 @@ class AnyTraffic(RuleBasedStateMachine):
             if isinstance(given, Permit):
                 given.settle(True, self.now)
         assert self.workers[0].state is State.CLOSED
+
+
+_counts = st.integers(0, 50).map(float)
+
+
+@given(
+    state=st.sampled_from(SERVING),
+    counts=st.tuples(_counts, _counts, _counts, _counts),
+    first_bytes_s=st.floats(0.0, 5.0),
+    num_refusals=st.integers(0, 5),
+    harmed=st.booleans(),
+)
+def test_whatever_the_window_says_only_allowed_transitions_are_taken(
+    state: State, counts: tuple[float, float, float, float], first_bytes_s: float, num_refusals: int, harmed: bool
+) -> None:
+    good, bad, cooled, shed = counts
+    sums = Sums(good, bad, cooled, cooled + min(shed, bad), good, first_bytes_s * good)
+    event = judge(state, sums, num_refusals, CONFIG, harmed=harmed)
+    if event is None:
+        return
+    after = TRANSITIONS[state, event]
+    assert after is not state
+    assert harmed or after in SERVING  # nothing but harm opens or probes
+    if after not in SERVING:
+        assert bad > 0
 
 
 TestAnyTraffic = AnyTraffic.TestCase
