@@ -98,7 +98,9 @@ class Forward:
         self._may_switch = may_switch
         self._timeouts: Timeouts = route.config.timeouts or upstream.timeouts
         #: Its answer may be a language model's stream, which begins with its first content.
-        self._is_for_model = x.has_body and (route.api == "openai" or route.api == "engine")
+        self._is_for_model = x.has_body and (
+            route.api == "openai" or (route.api == "engine" and not x.path.startswith("/v2/"))
+        )
         self._upload = Upload(x, body, holds=self._may_repeat()) if x.has_body else None
         self._tried: tuple[str, ...] = ()  # names of servers that failed this request
         self._chosen: Server | None = None  # for the next attempt
