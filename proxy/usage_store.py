@@ -7,10 +7,11 @@ much, hence nobody but its owner may read it. To be used by one thread at a time
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
+
+from proxy.sqlite_file import open_file
 
 SLOT_S: Final = 900
 SCHEMA_VERSION: Final = 1
@@ -98,26 +99,9 @@ class UsageStore:
     def __init__(self, path: str) -> None:
         self._path = path
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-            self._connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+            self._connection = open_file(path, _SCHEMA, SCHEMA_VERSION, _BUSY_S)
         except (sqlite3.Error, OSError) as error:
             raise self._told(error) from None
-        try:
-            self._prepare()
-        except (sqlite3.Error, StoreError) as error:
-            self._connection.close()
-            raise self._told(error) from None
-
-    def _prepare(self) -> None:
-        connection = self._connection
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA journal_size_limit = 8388608")
-        version = _version(connection)
-        if version == 0:
-            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-        elif version != SCHEMA_VERSION:
-            raise StoreError(f"it is of another release (schema {version}); name another file, or move it away")
 
     def add(self, sums: Mapping[Place, Sums]) -> None:
         """Add to the rows of these places, all or nothing."""
@@ -169,8 +153,3 @@ class UsageStore:
     def _told(self, error: Exception) -> StoreError:
         why = error.strerror if isinstance(error, OSError) else error
         return StoreError(f"the record of usage {self._path} cannot be used: {why}")
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version

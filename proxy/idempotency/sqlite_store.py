@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +18,7 @@ from threading import Lock
 from typing import Final
 
 from proxy.idempotency.store import StoreError
+from proxy.sqlite_file import open_file
 
 log = logging.getLogger("headrace.proxy")
 
@@ -31,6 +31,7 @@ CREATE TABLE IF NOT EXISTS answers (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS answers_by_expiry ON answers (expires_at);
 """
+_VERSION: Final = 1
 _FIND: Final = "SELECT answer FROM answers WHERE place = ? AND expires_at > ?"
 _ADD: Final = "INSERT INTO answers (place, expires_at, answer) VALUES (?, ?, ?)"
 _FORGET: Final = (
@@ -137,18 +138,7 @@ class SqliteStore:
     def _open(self, busy_s: float) -> sqlite3.Connection:
         """A connection, to the file made here with its tables if need be. Used by one thread at a time."""
         with self._opening:
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-            connection = sqlite3.connect(self._path, timeout=busy_s, isolation_level=None, check_same_thread=False)
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = NORMAL")
-                connection.execute("PRAGMA journal_size_limit = 8388608")
-                if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-                    connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = 1; COMMIT;")
-            except BaseException:
-                connection.close()
-                raise
-            return connection
+            return open_file(self._path, _SCHEMA, _VERSION, busy_s)
 
     def _say(self, text: str, error: BaseException) -> None:
         """Tell the log, once for each new kind of fault: every request may meet it."""
