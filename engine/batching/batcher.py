@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from engine.batching.arrivals import Arrivals
@@ -39,15 +38,19 @@ MIN_SAVING = 0.03
 _AT_ONCE = Closing(-math.inf, "halves", 0)
 
 
-@dataclass(frozen=True, slots=True)
 class _Formed(Generic[J]):
     """The batch that would run now if nothing else bounds it."""
 
-    entries: list[Entry[J]]
-    run_s: float
-    due_at: float  # of the first of its jobs
-    next_due_at: float  # of the first of all jobs
-    forming: Forming
+    __slots__ = ("due_at", "entries", "forming", "next_due_at", "run_s")
+
+    def __init__(
+        self, entries: list[Entry[J]], run_s: float, due_at: float, next_due_at: float, forming: Forming
+    ) -> None:
+        self.entries = entries
+        self.run_s = run_s
+        self.due_at = due_at  # of the first of its jobs
+        self.next_due_at = next_due_at  # of the first of all jobs
+        self.forming = forming
 
 
 class Batcher(Generic[J]):

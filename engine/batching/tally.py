@@ -5,33 +5,33 @@ Numbers that only grow, written by the runner thread, read from any.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 
-
-@dataclass(slots=True)
 class Runs:
     """Runs of one size."""
 
-    count: int = 0
-    seconds: float = 0.0
+    __slots__ = ("count", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
 
 
-@dataclass(slots=True)
 class Tally:
     """Instants are not kept; means are the reader's."""
 
-    num_ok: int = 0  # requests answered
-    num_failed: int = 0  # requests that ended with an error
-    num_overdue: int = 0  # of those, the ones that waited for too long
-    num_rows: int = 0  # that were run
-    num_runs: int = 0
-    num_ahead: int = 0  # of them, those whose batch was made ready during the run before
-    ok_s: float = 0.0  # of requests answered, from their arrival
-    failed_s: float = 0.0
-    queue_s: float = 0.0  # of items, from their request's arrival to their run
-    run_s: float = 0.0  # inside the runtime
-    held_s: float = 0.0  # that the device was free, and what waited was kept for company
-    by_rows: dict[int, Runs] = field(default_factory=dict)  # up to 16 each size, then up to the next power of two
+    def __init__(self) -> None:
+        self.num_ok = 0  # requests answered
+        self.num_failed = 0  # requests that ended with an error
+        self.num_overdue = 0  # of those, the ones that waited for too long
+        self.num_rows = 0  # that were run
+        self.num_runs = 0
+        self.num_ahead = 0  # of them, those whose batch was made ready during the run before
+        self.ok_s = 0.0  # of requests answered, from their arrival
+        self.failed_s = 0.0
+        self.queue_s = 0.0  # of items, from their request's arrival to their run
+        self.run_s = 0.0  # inside the runtime
+        self.held_s = 0.0  # that the device was free, and what waited was kept for company
+        self.by_rows: dict[int, Runs] = {}  # up to 16 each size, then up to the next power of two
 
     def ran(self, rows: int, seconds: float) -> None:
         """One run."""

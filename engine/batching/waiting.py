@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from engine.batching.item import Item
@@ -17,21 +16,25 @@ J = TypeVar("J", bound=Hashable)
 HIGH, NORMAL, LOW = LEVELS = (0, 1, 2)  # the most urgent first
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Entry(Generic[J]):
     """One item: the index-th of its job."""
 
-    job: J
-    index: int
-    item: Item
+    __slots__ = ("index", "item", "job")
+
+    def __init__(self, job: J, index: int, item: Item) -> None:
+        self.job = job
+        self.index = index
+        self.item = item
 
 
-@dataclass(slots=True)
 class _Job:
-    since: float
-    level: int
-    due_at: float
-    entries: dict[Entry[Any], None] = field(default_factory=dict)  # those that no batch has taken yet, in order
+    __slots__ = ("due_at", "entries", "level", "since")
+
+    def __init__(self, since: float, level: int, due_at: float) -> None:
+        self.since = since
+        self.level = level
+        self.due_at = due_at
+        self.entries: dict[Entry[Any], None] = {}  # those that no batch has taken yet, in order
 
 
 class Waiting(Generic[J]):

@@ -14,9 +14,8 @@ import math
 import re
 from typing import Any, NoReturn
 
-from aiohttp import web
-
 from engine.errors import Kind, RequestError
+from engine.http.message import Request
 from engine.serving import Serving
 
 MAX_DEPTH = 64
@@ -29,10 +28,10 @@ _READ_TIMEOUT_S = 60.0
 PARSED_IN_THREAD_BYTES = 128 << 10  # smaller bodies parse faster than a thread is woken
 
 
-async def read_object(request: web.Request, serving: Serving) -> dict[str, Any]:
+async def read_object(request: Request, serving: Serving) -> dict[str, Any]:
     """The JSON object that ``request`` carries. Raises RequestError."""
     media_type = request.content_type
-    if "Content-Type" in request.headers and not (media_type == "application/json" or media_type.endswith("+json")):
+    if "content-type" in request.headers and not (media_type == "application/json" or media_type.endswith("+json")):
         raise RequestError(Kind.MEDIA_TYPE, "the body must be JSON; send Content-Type: application/json")
     async with Body(request, serving) as pieces:
         raw = b"".join(pieces)
@@ -47,7 +46,7 @@ class Body:
 
     __slots__ = ("_num_bytes", "_pieces", "_request", "_serving")
 
-    def __init__(self, request: web.Request, serving: Serving) -> None:
+    def __init__(self, request: Request, serving: Serving) -> None:
         self._request = request
         self._serving = serving
         self._pieces: list[bytes] = []  # whoever has put them together may let go of them
@@ -55,16 +54,15 @@ class Body:
 
     async def __aenter__(self) -> list[bytes]:
         request = self._request
-        if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+        if request.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
             message = "compressed request bodies are not taken; send it without Content-Encoding"
             raise RequestError(Kind.MEDIA_TYPE, message)
         most = self._serving.max_body_bytes
-        if (request.content_length or 0) > most:
+        if (request.body.length or 0) > most:
             raise _too_large(most)
         try:
-            if request.content.is_eof():  # a small body comes with its head
-                self._take(request.content.read_nowait(), most)
-            else:
+            self._take_all(most)
+            if not request.body.complete:  # a small body comes with its head
                 await self._read(most)
         except BaseException:
             self._let_go()
@@ -77,16 +75,18 @@ class Body:
     async def _read(self, most: int) -> None:
         try:
             async with asyncio.timeout(_READ_TIMEOUT_S):
-                async for piece in self._request.content.iter_any():
-                    self._take(piece, most)
+                while not self._request.body.complete:
+                    await self._request.body.wait()
+                    self._take_all(most)
         except TimeoutError:
             raise RequestError(Kind.TIMEOUT, f"the body did not arrive within {_READ_TIMEOUT_S:.0f} s") from None
 
-    def _take(self, piece: bytes, most: int) -> None:
-        serving = self._serving
-        self._pieces.append(piece)
-        self._num_bytes += len(piece)
-        serving.num_body_bytes += len(piece)
+    def _take_all(self, most: int) -> None:
+        serving, pieces = self._serving, self._request.body.take()
+        size = sum(map(len, pieces))
+        self._pieces += pieces
+        self._num_bytes += size
+        serving.num_body_bytes += size
         if self._num_bytes > most:
             raise _too_large(most)
         if serving.num_body_bytes > most * BODIES_TOGETHER:

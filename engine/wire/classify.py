@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import orjson
-from aiohttp import web
 
 from engine.errors import Kind, RequestError, invalid
+from engine.http.message import Request, Response
+from engine.http.router import Route, post
 from engine.serving import Serving
 from engine.tensor_facts import CLASSES, SCORES
 from engine.tensors.model import TensorModel
@@ -27,10 +28,10 @@ from engine.wire.openai_answer import MEDIA_TYPE
 from engine.wire.standing import read_standing
 
 
-def routes(serving: Serving) -> list[web.RouteDef]:
+def routes(serving: Serving) -> list[Route]:
     """This module's part of the server."""
 
-    async def create(request: web.Request) -> web.Response:
+    async def create(request: Request) -> Response:
         standing = read_standing(request.headers, time.monotonic())
         async with Body(request, serving) as pieces:
             asked = await _read(request, pieces)
@@ -53,9 +54,9 @@ def routes(serving: Serving) -> list[web.RouteDef]:
                 answers = await serving.watched(work)
         content = render(model.name, model.labels, answers, num_best)
         headers = {"headrace-ignored": ", ".join(asked.ignored)} if asked.ignored else {}
-        return web.Response(body=content, content_type=MEDIA_TYPE, headers=headers)
+        return Response(content, MEDIA_TYPE, headers)
 
-    return [web.post("/v1/classify", create)]
+    return [post("/v1/classify", create)]
 
 
 def render(model: str, labels: Sequence[str], answers: Sequence[Feeds], num_best: int) -> bytes:
@@ -74,24 +75,25 @@ def render(model: str, labels: Sequence[str], answers: Sequence[Feeds], num_best
     return orjson.dumps({"object": "list", "model": model, "data": data})
 
 
-async def _read(request: web.Request, pieces: list[bytes]) -> ClassifyRequest:
+async def _read(request: Request, pieces: list[bytes]) -> ClassifyRequest:
     body = b"".join(pieces)
     media_type = request.content_type
-    if "Content-Type" not in request.headers or media_type == "application/json" or media_type.endswith("+json"):
+    if "content-type" not in request.headers or media_type == "application/json" or media_type.endswith("+json"):
         in_thread = len(body) > PARSED_IN_THREAD_BYTES
         return classify_request.of_json(
             await asyncio.to_thread(parse_object, body) if in_thread else parse_object(body)
         )
     query = _query(request)
     if media_type == "multipart/form-data":
-        return classify_request.of_form(request.headers["Content-Type"], body, query)
+        return classify_request.of_form(request.headers["content-type"], body, query)
     return classify_request.of_raw(media_type, body, query)
 
 
-def _query(request: web.Request) -> dict[str, str]:
-    if unknown := next((name for name in request.query if name not in ("model", "top_k")), None):
+def _query(request: Request) -> dict[str, str]:
+    query = request.query
+    if unknown := next((name for name in query if name not in ("model", "top_k")), None):
         raise invalid(f"the query has {unknown[:64]!r}; it may have model and top_k", unknown[:64])
-    return dict(request.query)
+    return query
 
 
 def _inputs(model: TensorModel) -> dict[What, str]:

@@ -5,24 +5,25 @@ from __future__ import annotations
 import time
 
 import orjson
-from aiohttp import web
 
 from engine.errors import Kind, RequestError
+from engine.http.message import Request, Response
+from engine.http.router import Route, get
 from engine.serving import Serving
 
 _ROUND_TRIP_S = 5.0  # one run is far shorter; a hang is told at once by what problem() knows
 
 
-def routes(serving: Serving) -> list[web.RouteDef]:
+def routes(serving: Serving) -> list[Route]:
     """This module's part of the server."""
 
-    async def health(request: web.Request) -> web.Response:
+    async def health(request: Request) -> Response:
         if (problem := await problem_of(serving)) is not None:
             raise RequestError(Kind.UNAVAILABLE, problem, retry_after_s=1)
         body = {"status": "ok", "models": sorted(serving.fleet.entries)}
-        return web.Response(body=orjson.dumps(body), content_type="application/json")
+        return Response(orjson.dumps(body), "application/json")
 
-    return [web.get("/health", health)]
+    return [get("/health", health)]
 
 
 async def problem_of(serving: Serving) -> str | None:

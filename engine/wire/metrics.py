@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from engine.batching.lane import BatchLane
+from engine.http.message import Request, Response
+from engine.http.router import Route, get
 from engine.serving import Serving
 
 #: What the page says of statistics whose names do not say it.
@@ -96,12 +97,12 @@ class ServingCollector(Collector):
         yield seconds
 
 
-def routes(serving: Serving) -> list[web.RouteDef]:
+def routes(serving: Serving) -> list[Route]:
     """This module's part of the server."""
     registry = CollectorRegistry()
     registry.register(ServingCollector(serving))
 
-    async def metrics(request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def metrics(request: Request) -> Response:
+        return Response(generate_latest(registry), CONTENT_TYPE_LATEST)
 
-    return [web.get("/metrics", metrics)]
+    return [get("/metrics", metrics)]

@@ -13,12 +13,14 @@ from importlib.metadata import version
 from typing import Any
 
 import orjson
-from aiohttp import web
 
 from engine.batching.lane import BatchLane
 from engine.batching.tally import Tally
 from engine.entry import Entry, State
 from engine.errors import Kind, RequestError
+from engine.http.message import Request, Response
+from engine.http.router import Route, get, post
+from engine.http.stream import Stream
 from engine.serving import Serving
 from engine.wire import oip_infer, oip_statistics
 from engine.wire.health import problem_of
@@ -29,60 +31,60 @@ _RETRY_S = 1.0
 _MODEL = "/v2/models/{model}"
 _PATHS = (_MODEL, _MODEL + "/versions/{version}")
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[Request], Awaitable[Response | Stream]]
 
 
-def routes(serving: Serving) -> list[web.RouteDef]:
+def routes(serving: Serving) -> list[Route]:
     """This module's part of the server."""
 
-    async def server(request: web.Request) -> web.Response:
+    async def server(request: Request) -> Response:
         return _json(describe_server(version("headrace")))
 
-    async def live(request: web.Request) -> web.Response:
-        return web.Response()
+    async def live(request: Request) -> Response:
+        return Response()
 
-    async def ready(request: web.Request) -> web.Response:
+    async def ready(request: Request) -> Response:
         problem = await problem_of(serving)
         if problem is None and (names := serving.repository.why_not()):
             problem = f"these models cannot serve now: {', '.join(names)}"
         return _ready(problem)
 
-    async def model_ready(request: web.Request) -> web.Response:
+    async def model_ready(request: Request) -> Response:
         entry = _entry(serving, request)
         problem = await problem_of(serving)
         if problem is None and not _is_ready(entry):
             problem = f"the model {entry.name!r} is {entry.state}: {entry.reason}"
         return _ready(problem)
 
-    async def model(request: web.Request) -> web.Response:
+    async def model(request: Request) -> Response:
         entry = _entry(serving, request)
         source = entry.source
         return _json(describe_model(entry.name, source.version, source.kind, facts_of(source.manifest)))
 
-    async def statistics(request: web.Request) -> web.Response:
-        asked = request.match_info.get("model")
+    async def statistics(request: Request) -> Response:
+        asked = request.names.get("model")
         entries = serving.fleet.entries.values() if asked is None else [_entry(serving, request)]
         return _json({"model_stats": [_statistics(entry) for entry in entries]})
 
-    async def infer(request: web.Request) -> web.StreamResponse:
+    async def infer(request: Request) -> Response | Stream:
         return await oip_infer.infer(request, serving, _entry(serving, request))
 
     return [
-        *(web.post(path + "/infer", infer) for path in _PATHS),  # first: they are looked through in this order
-        *(web.get(path + "/ready", model_ready) for path in _PATHS),
-        web.get("/v2/models/stats", statistics),
-        *(web.get(path + "/stats", statistics) for path in _PATHS),
-        *(web.get(path, model) for path in _PATHS),
-        web.get("/v2", server),
-        web.get("/v2/health/live", live),
-        web.get("/v2/health/ready", ready),
+        *(post(path + "/infer", infer) for path in _PATHS),  # first: they are looked through in this order
+        *(get(path + "/ready", model_ready) for path in _PATHS),
+        get("/v2/models/stats", statistics),
+        *(get(path + "/stats", statistics) for path in _PATHS),
+        *(get(path, model) for path in _PATHS),
+        get("/v2", server),
+        get("/v2/health/live", live),
+        get("/v2/health/ready", ready),
     ]
 
 
-def _entry(serving: Serving, request: web.Request) -> Entry:
+def _entry(serving: Serving, request: Request) -> Entry:
     """The model that the path names. Raises RequestError (404)."""
-    entry = serving.get(request.match_info["model"])
-    asked = request.match_info.get("version")
+    entry = serving.get(request.names["model"])
+    asked = request.names.get("version")
     if asked is not None and asked != entry.source.version:
         message = f"the model {entry.name!r} has no such version here; it has: {entry.source.version}"
         raise RequestError(Kind.MODEL_NOT_FOUND, message)
@@ -103,11 +105,11 @@ def _is_ready(entry: Entry) -> bool:
     return entry.state is State.READY
 
 
-def _ready(problem: str | None) -> web.Response:
+def _ready(problem: str | None) -> Response:
     if problem is not None:
         raise RequestError(Kind.UNAVAILABLE, problem, retry_after_s=_RETRY_S)
-    return web.Response()
+    return Response()
 
 
-def _json(value: Any) -> web.Response:
-    return web.Response(body=orjson.dumps(value), content_type=MEDIA_TYPE)
+def _json(value: Any) -> Response:
+    return Response(orjson.dumps(value), MEDIA_TYPE)

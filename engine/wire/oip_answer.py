@@ -6,8 +6,7 @@ Binary data follows the JSON in the order of the outputs and stays where it lies
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from numpy.typing import NDArray
@@ -18,8 +17,7 @@ from engine.wire import oip_binary, oip_json
 from engine.wire.oip_request import InferRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """An output as it is to be sent."""
 
     tensor: TensorFacts

@@ -7,16 +7,15 @@ model has answered: the tensors lie in it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple
 
-from aiohttp import web
-
 from engine.embedder import Embedder
 from engine.entry import Entry
 from engine.errors import invalid
+from engine.http.message import Request, Response
+from engine.http.stream import Stream
 from engine.serving import Serving
 from engine.tensor_facts import TensorModelFacts
 from engine.tensors.check import Feeds, check_inputs
@@ -34,7 +33,7 @@ from engine.wire.openai_answer import MEDIA_TYPE
 from engine.wire.standing import read_standing
 
 _BINARY_MEDIA_TYPE = "application/octet-stream"
-_JOINED_BYTES = 64 << 10  # up to here one write of joined bytes is faster than several of what lies in arrays
+_HEADER_LENGTH = HEADER_LENGTH.lower()
 _RENDERED_IN_PLACE_ELEMENTS = 8192  # about 1 ms of the event loop; longer JSON is written in a thread
 
 
@@ -48,7 +47,7 @@ class Parts(NamedTuple):
     arrays: Feeds
 
 
-async def infer(request: web.Request, serving: Serving, entry: Entry) -> web.StreamResponse:
+async def infer(request: Request, serving: Serving, entry: Entry) -> Response | Stream:
     """The answer. Raises RequestError before anything of it is sent."""
     arrived_at = time.monotonic()
     if entry.kind == "chat":
@@ -62,11 +61,11 @@ async def infer(request: web.Request, serving: Serving, entry: Entry) -> web.Str
     else:
         head, binary = oip_answer.render(*parts)
     headers = {"headrace-ignored": ", ".join(asked.ignored)} if asked.ignored else {}
-    return await _send(request, head, binary, headers)
+    return _rendered(head, binary, headers)
 
 
 async def _run(
-    request: web.Request, serving: Serving, entry: Entry, pieces: list[bytes], arrived_at: float
+    request: Request, serving: Serving, entry: Entry, pieces: list[bytes], arrived_at: float
 ) -> tuple[InferRequest, Parts]:
     """What a tensor model makes of the request."""
     async with serving.use(entry.name, TensorModel) as model:
@@ -84,7 +83,7 @@ async def _run(
 
 
 async def _embed(
-    request: web.Request, serving: Serving, entry: Entry, pieces: list[bytes], arrived_at: float
+    request: Request, serving: Serving, entry: Entry, pieces: list[bytes], arrived_at: float
 ) -> tuple[InferRequest, Parts]:
     """What an embedding model makes of the request's texts."""
     async with serving.use(entry.name, Embedder) as embedder:
@@ -100,10 +99,11 @@ async def _embed(
         return asked, Parts(entry.name, entry.source.version, asked.id, wanted, arrays)
 
 
-async def _read(request: web.Request, pieces: list[bytes], facts: TensorModelFacts) -> InferRequest:
+async def _read(request: Request, pieces: list[bytes], facts: TensorModelFacts) -> InferRequest:
     """The request in the body, whose bytes its tensors may share; a large one is parsed in a thread."""
     size = sum(map(len, pieces))
-    length = json_length(request.headers.getall(HEADER_LENGTH, ()), size)
+    said = request.headers.get(_HEADER_LENGTH)
+    length = json_length(() if said is None else (said,), size)
 
     def parse() -> InferRequest:
         header, binary = divide(pieces, size if length is None else length)
@@ -116,7 +116,7 @@ async def _read(request: web.Request, pieces: list[bytes], facts: TensorModelFac
     return parse()
 
 
-def _standing(request: web.Request, asked: InferRequest, arrived_at: float) -> tuple[int, float | None]:
+def _standing(request: Request, asked: InferRequest, arrived_at: float) -> tuple[int, float | None]:
     """Level and deadline: the request's own parameters, else what its headers say; of two deadlines the nearer one."""
     standing = read_standing(request.headers, arrived_at)
     level = standing.priority if asked.level is None else asked.level
@@ -126,22 +126,8 @@ def _standing(request: web.Request, asked: InferRequest, arrived_at: float) -> t
     return level, deadline_at if standing.deadline_at is None else min(deadline_at, standing.deadline_at)
 
 
-async def _send(
-    request: web.Request, head: bytes, binary: list[memoryview], headers: Mapping[str, str]
-) -> web.StreamResponse:
+def _rendered(head: bytes, binary: list[memoryview], headers: Mapping[str, str]) -> Response:
     """Large tensors are written from where they lie."""
     if not binary:
-        return web.Response(body=head, content_type=MEDIA_TYPE, headers=headers)
-    size = len(head) + sum(map(len, binary))
-    headers = {**headers, HEADER_LENGTH: str(len(head)), "Content-Type": _BINARY_MEDIA_TYPE}
-    if size <= _JOINED_BYTES:
-        return web.Response(body=b"".join((head, *binary)), headers=headers)
-    response = web.StreamResponse(headers=headers)
-    response.content_length = size
-    pieces: list[bytes | memoryview] = [head, *binary]
-    with contextlib.suppress(ConnectionError):  # the reader left
-        await response.prepare(request)
-        for piece in pieces:
-            await response.write(piece)
-        await response.write_eof()
-    return response
+        return Response(head, MEDIA_TYPE, headers)
+    return Response([head, *binary], _BINARY_MEDIA_TYPE, {**headers, HEADER_LENGTH: str(len(head))})

@@ -10,19 +10,20 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-from aiohttp import web
 
 from engine.entry import State
 from engine.errors import EngineError, Kind, RequestError, invalid
+from engine.http.message import Request, Response
+from engine.http.router import Route, post
 from engine.serving import Serving
 from engine.wire.body import Body, parse_object
 from engine.wire.openai_answer import MEDIA_TYPE
 
 
-def routes(serving: Serving) -> list[web.RouteDef]:
+def routes(serving: Serving) -> list[Route]:
     """This module's part of the server."""
 
-    async def index(request: web.Request) -> web.Response:
+    async def index(request: Request) -> Response:
         only_ready = _flag(await _read(request, serving), "ready")
         rows = [row for row in await serving.repository.index() if row.state is State.READY or not only_ready]
         tables = [
@@ -34,9 +35,9 @@ def routes(serving: Serving) -> list[web.RouteDef]:
             }
             for row in rows
         ]
-        return web.Response(body=orjson.dumps(tables), content_type=MEDIA_TYPE)
+        return Response(orjson.dumps(tables), MEDIA_TYPE)
 
-    async def load(request: web.Request) -> web.Response:
+    async def load(request: Request) -> Response:
         name = await _order(request, serving, taken=())
         try:
             await serving.repository.load(name)
@@ -45,21 +46,21 @@ def routes(serving: Serving) -> list[web.RouteDef]:
                 f"the model {name!r} could not be loaded; what served before still does, the engine's log says why"
             )
             raise invalid(message) from None
-        return web.Response()
+        return Response()
 
-    async def unload(request: web.Request) -> web.Response:
+    async def unload(request: Request) -> Response:
         name = await _order(request, serving, taken=("unload_dependents",))  # no model depends on another
         await serving.repository.unload(name)
-        return web.Response()
+        return Response()
 
     return [
-        web.post("/v2/repository/index", index),
-        web.post("/v2/repository/models/{model}/load", load),
-        web.post("/v2/repository/models/{model}/unload", unload),
+        post("/v2/repository/index", index),
+        post("/v2/repository/models/{model}/load", load),
+        post("/v2/repository/models/{model}/unload", unload),
     ]
 
 
-async def _order(request: web.Request, serving: Serving, taken: tuple[str, ...]) -> str:
+async def _order(request: Request, serving: Serving, taken: tuple[str, ...]) -> str:
     """The name of the model, when clients may give orders and the request has no parameters but those ``taken``."""
     if serving.control != "clients":
         raise RequestError(
@@ -70,10 +71,10 @@ async def _order(request: web.Request, serving: Serving, taken: tuple[str, ...])
         raise invalid("parameters must be an object")
     if unknown := next((name for name in parameters if name not in taken), None):
         raise invalid(f"the parameter {unknown!r} is not taken: a model is what its folder in the repository holds")
-    return request.match_info["model"]
+    return request.names["model"]
 
 
-async def _read(request: web.Request, serving: Serving) -> dict[str, Any]:
+async def _read(request: Request, serving: Serving) -> dict[str, Any]:
     """The JSON object that the request carries; an empty body is an empty object."""
     async with Body(request, serving) as pieces:
         raw = b"".join(pieces)

@@ -8,8 +8,7 @@ refused by its name. Whether the model takes these tensors is for the model to s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -22,12 +21,12 @@ from engine.wire.openai_fields import integer, present, unsupported
 MAX_TENSORS = 256
 _MAX_AXES = 16
 _MAX_NAME = 255
+_KNOWN, _IGNORED = ("id", "inputs", "outputs", "parameters"), ("model_name", "model_version")
 _PRIORITIES = {0: None, 1: 0, 2: 1, 3: 2}  # as Triton counts, from 1 on and 0 for the default: to levels
 _MAX_TIMEOUT_US = 86_400_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class InferRequest:
+class InferRequest(NamedTuple):
     """A checked request. ``inputs`` may lie in the body's bytes and are not to be written to."""
 
     inputs: dict[str, NDArray[Any]]
@@ -36,15 +35,15 @@ class InferRequest:
     id: str | None = None
     level: int | None = None  # of priority: 0 high, 1 normal, 2 low; None: not said
     timeout_s: float | None = None
-    ignored: tuple[str, ...] = field(default=())  # fields that were accepted and not used
+    ignored: tuple[str, ...] = ()  # fields that were accepted and not used
 
 
 def parse(header: Mapping[str, Any], binary: memoryview) -> InferRequest:
     """The request in a header and what follows it in the body. Raises RequestError (400)."""
     fields = present(header)
-    ignored = tuple(name for name in ("model_name", "model_version") if name in fields)
+    ignored = tuple(name for name in _IGNORED if name in fields)
     for name in fields:
-        if name not in ("id", "inputs", "outputs", "parameters", *ignored):
+        if name not in _KNOWN and name not in _IGNORED:
             raise unsupported(name)
     parameters = _parameters(fields, "the request", ("binary_data_output", "priority", "timeout"))
     all_binary = _flag(parameters, "binary_data_output", "the request") or False

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import uuid
 
-from aiohttp import web
-
+from engine.http.message import Request, Response
+from engine.http.router import Route, post
+from engine.http.stream import Stream
 from engine.llm.chat import ChatModel
 from engine.llm.standing import Standing
 from engine.serving import Serving
@@ -20,10 +21,10 @@ from engine.wire.openai_respond import respond
 from engine.wire.standing import read_standing
 
 
-def routes(serving: Serving) -> list[web.RouteDef]:
+def routes(serving: Serving) -> list[Route]:
     """This module's part of the server."""
 
-    async def create(request: web.Request) -> web.StreamResponse:
+    async def create(request: Request) -> Response | Stream:
         arrived_at = time.monotonic()
         asked = parse_chat_request(await read_object(request, serving))
         standing = read_standing(request.headers, arrived_at, streams=asked.stream)
@@ -31,12 +32,12 @@ def routes(serving: Serving) -> list[web.RouteDef]:
             with places_for(serving, model, asked.recipe.n):
                 return await _answer(serving, model, asked, standing, request)
 
-    return [web.post("/v1/chat/completions", create)]
+    return [post("/v1/chat/completions", create)]
 
 
 async def _answer(
-    serving: Serving, model: ChatModel, asked: ChatRequest, standing: Standing, request: web.Request
-) -> web.StreamResponse:
+    serving: Serving, model: ChatModel, asked: ChatRequest, standing: Standing, request: Request
+) -> Response | Stream:
     recipe = asked.recipe
     prompt = await model.prompts.of_messages(asked.messages, room=recipe.max_tokens or 1, cut=asked.truncate)
     notes = notes_on([prompt], recipe, model.context)

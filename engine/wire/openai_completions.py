@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import uuid
 
-from aiohttp import web
-
+from engine.http.message import Request, Response
+from engine.http.router import Route, post
+from engine.http.stream import Stream
 from engine.llm.chat import ChatModel
 from engine.llm.prompts import Prompt
 from engine.llm.standing import Standing
@@ -21,10 +22,10 @@ from engine.wire.openai_respond import respond
 from engine.wire.standing import read_standing
 
 
-def routes(serving: Serving) -> list[web.RouteDef]:
+def routes(serving: Serving) -> list[Route]:
     """This module's part of the server."""
 
-    async def create(request: web.Request) -> web.StreamResponse:
+    async def create(request: Request) -> Response | Stream:
         arrived_at = time.monotonic()
         asked = parse_completion_request(await read_object(request, serving))
         standing = read_standing(request.headers, arrived_at, streams=asked.stream)
@@ -32,12 +33,12 @@ def routes(serving: Serving) -> list[web.RouteDef]:
             with places_for(serving, model, len(asked.prompts) * asked.recipe.n):
                 return await _answer(serving, model, asked, standing, request)
 
-    return [web.post("/v1/completions", create)]
+    return [post("/v1/completions", create)]
 
 
 async def _answer(
-    serving: Serving, model: ChatModel, asked: CompletionRequest, standing: Standing, request: web.Request
-) -> web.StreamResponse:
+    serving: Serving, model: ChatModel, asked: CompletionRequest, standing: Standing, request: Request
+) -> Response | Stream:
     recipe = asked.recipe
     prompts = [await _encode(model, asked, prompt, where) for where, prompt in asked.prompts]
     notes = notes_on(prompts, recipe, model.context)

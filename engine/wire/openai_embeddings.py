@@ -6,9 +6,9 @@ import asyncio
 import time
 from functools import partial
 
-from aiohttp import web
-
 from engine.embedder import Embedder
+from engine.http.message import Request, Response
+from engine.http.router import Route, post
 from engine.serving import Serving
 from engine.wire import embeddings
 from engine.wire.body import read_object
@@ -18,10 +18,10 @@ from engine.wire.standing import read_standing
 _RENDERED_IN_PLACE_TEXTS = 32  # about 1 ms of the event loop; more vectors are written in a thread
 
 
-def routes(serving: Serving) -> list[web.RouteDef]:
+def routes(serving: Serving) -> list[Route]:
     """This module's part of the server."""
 
-    async def create(request: web.Request) -> web.Response:
+    async def create(request: Request) -> Response:
         standing = read_standing(request.headers, time.monotonic())
         body = await read_object(request, serving)
         async with serving.use(body.get("model"), Embedder) as model:
@@ -33,6 +33,6 @@ def routes(serving: Serving) -> list[web.RouteDef]:
         render = partial(embeddings.render, model.name, vectors, answer.num_tokens, as_base64=asked.base64)
         content = render() if len(asked.texts) <= _RENDERED_IN_PLACE_TEXTS else await asyncio.to_thread(render)
         headers = {"headrace-ignored": ", ".join(asked.ignored)} if asked.ignored else {}
-        return web.Response(body=content, content_type=MEDIA_TYPE, headers=headers)
+        return Response(content, MEDIA_TYPE, headers)
 
-    return [web.post("/v1/embeddings", create)]
+    return [post("/v1/embeddings", create)]

@@ -12,9 +12,10 @@ import logging
 from collections.abc import Mapping
 
 import orjson
-from aiohttp import web
 
 from engine.errors import RequestError
+from engine.http.message import Request, Response
+from engine.http.stream import Stream
 from engine.llm.sampling import Choice
 from engine.wire import sse
 from engine.wire.generation import Event, Generation
@@ -28,8 +29,8 @@ _log = logging.getLogger(__name__)
 
 
 async def respond(
-    generation: Generation, reply: Reply, request: web.Request, headers: Mapping[str, str], *, stream: bool
-) -> web.StreamResponse:
+    generation: Generation, reply: Reply, request: Request, headers: Mapping[str, str], *, stream: bool
+) -> Response | Stream:
     """The answer, sent if it is a stream. Raises RequestError before anything is sent."""
     try:
         if stream:
@@ -39,7 +40,7 @@ async def respond(
         generation.cancel()
 
 
-async def _whole(generation: Generation, reply: Reply, headers: Mapping[str, str]) -> web.Response:
+async def _whole(generation: Generation, reply: Reply, headers: Mapping[str, str]) -> Response:
     texts: list[list[str]] = [[] for _ in range(generation.num_choices)]
     logprobs: list[list[Choice]] = [[] for _ in texts]
     reasons: dict[int, str] = {}
@@ -52,37 +53,30 @@ async def _whole(generation: Generation, reply: Reply, headers: Mapping[str, str
             if event.finish_reason is not None:
                 reasons[index] = event.finish_reason
     choices = [Told("".join(text), logprobs[index], reasons[index]) for index, text in enumerate(texts)]
-    return web.Response(body=reply.whole(choices, generation.usage), content_type=MEDIA_TYPE, headers=headers)
+    return Response(reply.whole(choices, generation.usage), MEDIA_TYPE, headers)
 
 
 async def _stream(
-    generation: Generation, reply: Reply, request: web.Request, headers: Mapping[str, str]
-) -> web.StreamResponse:
+    generation: Generation, reply: Reply, request: Request, headers: Mapping[str, str]
+) -> Response | Stream:
     events = await generation.events(HEAD_WAIT_S)
     if events and isinstance(first := events[0][1], RequestError):
         raise first
-    response = web.StreamResponse(headers={**sse.HEADERS, **headers})
-    await response.prepare(request)
+    stream = request.begin({**sse.HEADERS, **headers})
     try:
-        await _send(response, events, generation, reply)
+        await _send(stream, events, generation, reply)
     except ConnectionError:
         _log.debug("a reader left")
     except TimeoutError:
         _log.warning("a reader took nothing for %.0f s and was cut off", SEND_TIMEOUT_S)
-        _abort(request)
+        stream.abort()
     except Exception:
         _log.exception("a stream broke off")
-        _abort(request)
-    return response
+        stream.abort()
+    return stream
 
 
-def _abort(request: web.Request) -> None:
-    """The head is out: an error answer would land inside the open body, and a clean end would look complete."""
-    if request.transport is not None:
-        request.transport.abort()
-
-
-async def _send(response: web.StreamResponse, events: list[Event], generation: Generation, reply: Reply) -> None:
+async def _send(stream: Stream, events: list[Event], generation: Generation, reply: Reply) -> None:
     """Write the events and all that follow them, those of one step in one write."""
     rendering = _Rendering(generation, reply)
     opening = reply.opening(generation.num_choices)
@@ -91,9 +85,9 @@ async def _send(response: web.StreamResponse, events: list[Event], generation: G
         async with asyncio.timeout(SEND_TIMEOUT_S):
             if rendering.ended:
                 # With the body's end in the same write: clients leave at [DONE], and would look as if they left early.
-                await response.write_eof(data)
+                await stream.end(data)
                 return
-            await response.write(data)
+            await stream.write(data)
         opening = b""
         events = await generation.events(SILENCE_S)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-from aiohttp import web
 
 from engine.errors import invalid
+from engine.http.message import Request, Response
+from engine.http.router import Route, post
 from engine.llm.chat import ChatModel
 from engine.llm.prompts import Prompt
 from engine.serving import Serving
@@ -24,10 +25,10 @@ from engine.wire.openai_recipe import is_token_ids
 _NEUTRAL = {"add_special_tokens": (True,), "add_generation_prompt": (True,)}
 
 
-def routes(serving: Serving) -> list[web.RouteDef]:
+def routes(serving: Serving) -> list[Route]:
     """This module's part of the server."""
 
-    async def tokenize(request: web.Request) -> web.Response:
+    async def tokenize(request: Request) -> Response:
         fields = await _read(request, serving, "prompt", "messages", "return_token_strs")
         spelt = boolean(fields, "return_token_strs", False)
         async with serving.use(fields.get("model"), ChatModel) as model:
@@ -36,7 +37,7 @@ def routes(serving: Serving) -> list[web.RouteDef]:
         count = {"count": len(tokens), "max_model_len": model.context}
         return _json({**count, "tokens": tokens, "token_strs": strings})
 
-    async def detokenize(request: web.Request) -> web.Response:
+    async def detokenize(request: Request) -> Response:
         fields = await _read(request, serving, "tokens")
         tokens = fields.get("tokens")
         if not is_token_ids(tokens):
@@ -45,20 +46,20 @@ def routes(serving: Serving) -> list[web.RouteDef]:
             model.prompts.check_ids(tokens, "tokens")
             return _json({"prompt": model.text_of(tokens)})
 
-    async def apply_template(request: web.Request) -> web.Response:
+    async def apply_template(request: Request) -> Response:
         fields = await _read(request, serving, "messages")
         messages = parse_messages(fields.get("messages"))
         async with serving.use(fields.get("model"), ChatModel) as model:
             return _json({"prompt": model.prompts.render(messages)})
 
     return [
-        web.post("/tokenize", tokenize),
-        web.post("/detokenize", detokenize),
-        web.post("/apply-template", apply_template),
+        post("/tokenize", tokenize),
+        post("/detokenize", detokenize),
+        post("/apply-template", apply_template),
     ]
 
 
-async def _read(request: web.Request, serving: Serving, *known: str) -> dict[str, Any]:
+async def _read(request: Request, serving: Serving, *known: str) -> dict[str, Any]:
     fields = present(await read_object(request, serving))
     refuse_unsupported(fields, ("model", *known), _NEUTRAL)
     return fields
@@ -74,5 +75,5 @@ async def _encode(model: ChatModel, fields: dict[str, Any]) -> Prompt:
     return await model.prompts.of_text(fields["prompt"], "prompt", room=0)
 
 
-def _json(value: dict[str, Any]) -> web.Response:
-    return web.Response(body=orjson.dumps(value), content_type=MEDIA_TYPE)
+def _json(value: dict[str, Any]) -> Response:
+    return Response(orjson.dumps(value), MEDIA_TYPE)

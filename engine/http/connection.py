@@ -1,0 +1,296 @@
+"""One client's connection: requests parsed by httptools (llhttp), served one after the other, answers written.
+
+Owns a request's life on the event loop: a task of its own, which ends with the connection; what comes behind it waits.
+No timer runs: whoever connects is the box's own proxy, which decides how long a connection lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, cast
+
+import httptools
+
+from engine.errors import Kind, RequestError
+from engine.http import head
+from engine.http.incoming import Incoming
+from engine.http.message import Piece, Request, Response
+from engine.http.stream import Stream
+
+Answer = Response | Stream
+Handler = Callable[[Request], Awaitable[Answer]]
+
+_READ_BYTES: Final = 256 << 10
+_MAX_HEAD_BYTES: Final = 1 << 20  # above every limit of the proxy: it judges heads, not the engine
+_MAX_HEADERS: Final = 1000
+_VERSIONS: Final = frozenset(("1.1", "1.0"))
+#: What is still sent of a body that nobody wants is dropped, up to these bounds: so that the answer can be read
+#: instead of a reset (RFC 9112 9.6).
+_LINGER_S: Final = 5.0
+_LINGER_BYTES: Final = 64 << 20
+_JOINED_BYTES: Final = 64 << 10  # up to here one write of joined bytes is faster than several of what lies in arrays
+
+_log = logging.getLogger(__name__)
+_buffer: Final = memoryview(bytearray(_READ_BYTES))
+
+
+class Connection:
+    """One client; a buffered protocol. handler: gives the answer to each request; it raises nothing that it could say
+    to the client."""
+
+    def __init__(self, handler: Handler, connections: set[Connection]) -> None:
+        """connections: all that are open."""
+        self._handler = handler
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._waiting: deque[Request] = deque()  # behind the one that is served
+        self._task: asyncio.Task[None] | None = None
+        self._receiving: Incoming | None = None  # the body that comes now
+        self._deaf = False  # what comes is dropped
+        self._num_dropped = 0
+        self._drained: asyncio.Future[None] | None = None  # the client takes less than it is sent
+        self._asked_first = False  # the client waits for a 100 (Continue)
+        self._target = b""
+        self._headers: dict[str, str] = {}
+        self._num_headers = self._num_head_bytes = 0
+
+    def shut(self) -> asyncio.Task[None] | None:
+        """End it now; the task that still has to end, if one has."""
+        if self._transport is not None:
+            self._transport.abort()
+        if self._task is not None:
+            self._task.cancel()
+        return self._task
+
+    # What the transport tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has left: so does whoever works for it."""
+        self._transport = None
+        self._connections.discard(self)
+        self._waiting.clear()
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_exception(ConnectionResetError("the client has left"))
+            self._drained.exception()  # nobody may wait for it
+        if self._task is not None:
+            self._task.cancel()
+
+    def eof_received(self) -> bool:
+        """A client that sends no more is taken for gone."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The client takes less than it is sent."""
+        self._drained = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """It has taken most of it."""
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
+
+    def get_buffer(self, _size_hint: int) -> memoryview:
+        """Where a read goes: one place for all connections, because what is read is taken at once."""
+        return _buffer
+
+    def buffer_updated(self, num_bytes: int) -> None:
+        """A read has come."""
+        self.data_received(_buffer[:num_bytes])
+
+    def data_received(self, data: bytes | memoryview) -> None:
+        """Parse, and serve what is there."""
+        if self._deaf:
+            self._drop(len(data))
+            return
+        self._num_head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._deaf = True  # no other protocol is spoken here: this request is answered, and is the last
+        except httptools.HttpParserError:
+            self._refuse("the request is not HTTP/1.1")
+        if self._num_head_bytes > _MAX_HEAD_BYTES and self._receiving is None:
+            self._refuse("the request's head is too large")
+        self._serve_next()
+
+    # What the parser tells.
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        self._target, self._headers, self._num_headers = b"", {}, 0
+        self._asked_first = False
+
+    def on_url(self, part: bytes) -> None:
+        """Of the request line."""
+        self._target += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One field, whole."""
+        self._num_headers += 1
+        if self._num_headers > _MAX_HEADERS:
+            raise ValueError("too many headers")
+        headers, key = self._headers, name.decode("utf-8", "surrogateescape").lower()
+        text = value.decode("utf-8", "surrogateescape")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+
+    def on_headers_complete(self) -> None:
+        """The head is there."""
+        parser, headers = self._parser, self._headers
+        version = parser.get_http_version()
+        if version not in _VERSIONS:
+            raise ValueError(f"HTTP/{version} is not spoken here")
+        length, target = headers.get("content-length"), self._target.decode("utf-8", "surrogateescape")
+        body = Incoming(self, int(length) if length is not None and length.isdigit() else None)
+        method, keep_alive = parser.get_method().decode(), parser.should_keep_alive()
+        self._waiting.append(Request(self, method, target, version, headers, body, keep_alive=keep_alive))
+        self._receiving = body
+        self._asked_first = headers.get("expect", "").lower() == "100-continue"
+
+    def on_body(self, piece: bytes) -> None:
+        """Of the body."""
+        if self._receiving is not None:
+            self._receiving.feed(piece)
+
+    def on_message_complete(self) -> None:
+        """The body has ended."""
+        if self._receiving is not None:
+            self._receiving.end()
+        self._receiving = None
+        self._num_head_bytes = 0
+
+    # What a request's body and its answer ask for.
+
+    def proceed(self) -> None:
+        """See ``engine.http.incoming``."""
+        if self._asked_first and self._transport is not None:
+            self._asked_first = False
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._transport is not None and len(self._waiting) == 0:
+            self._transport.resume_reading()
+
+    def begin(self, request: Request, headers: Mapping[str, str]) -> Stream:
+        """Begin an answer whose length is not known yet."""
+        return Stream(self, request, headers)
+
+    def send(self, data: bytes) -> None:
+        """Write; nothing once the client has left."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    async def put(self, data: bytes) -> None:
+        """Write; wait while the client takes less than it is sent."""
+        if self._transport is None:
+            raise ConnectionResetError("the client has left")
+        self._transport.write(data)
+        if self._drained is not None:
+            await self._drained
+
+    def abort(self) -> None:
+        """End the connection so that nobody can take the answer for complete."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Serving.
+
+    def _serve_next(self) -> None:
+        if self._task is not None:
+            if self._waiting:
+                self.pause()  # of a client that pipelines no more is kept than one read has brought
+        elif self._waiting and self._transport is not None:
+            request = self._waiting.popleft()
+            self._task = self._loop.create_task(self._serve(request))
+
+    async def _serve(self, request: Request) -> None:
+        again = False
+        try:
+            answer = await self._handler(request)
+            if isinstance(answer, Response):
+                self._send(request, answer)
+                if self._drained is not None:
+                    await self._drained
+                again = request.keep_alive
+            else:
+                again = answer.ended and request.keep_alive
+        except (asyncio.CancelledError, ConnectionError):
+            pass  # the client has left
+        except Exception:
+            _log.exception("an answer could not be sent")
+            self.abort()
+        self._task = None
+        self._finish(request, again)
+
+    def _send(self, request: Request, answer: Response) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        body: Sequence[Piece] = answer.body
+        size = sum(map(len, body))
+        if not request.body.complete:
+            request.keep_alive = False
+        framing = f"Content-Type: {answer.content_type}\r\nContent-Length: {size}\r\n"
+        connection = head.connection_line(request.version, request.keep_alive)
+        begin = head.render(answer.status, framing, answer.headers, connection)
+        if request.method == "HEAD":
+            transport.write(begin)
+        elif size <= _JOINED_BYTES:
+            transport.write(b"".join((begin, *body)))
+        else:
+            transport.writelines([begin, *body])
+
+    def _finish(self, request: Request, again: bool) -> None:
+        """The answer is out: the next request, or the end."""
+        transport = self._transport
+        if transport is None:
+            return
+        if again and request.body.complete and (self._waiting or not self._deaf):
+            if self._waiting:
+                self._serve_next()
+            if not self._waiting:
+                transport.resume_reading()
+        elif request.body.complete or transport.is_closing():
+            transport.close()
+        else:
+            self._deaf = True
+            self._loop.call_later(_LINGER_S, self._end_lingering)
+            if transport.can_write_eof():
+                transport.write_eof()
+            transport.resume_reading()
+
+    def _refuse(self, why: str) -> None:
+        """What comes is not what can be read: the last request is answered so, or its body ends so."""
+        self._deaf = True
+        if self._receiving is not None:
+            self._receiving.fail(RequestError(Kind.INVALID, f"the body cannot be read: {why}"))
+            self._receiving = None
+        elif self._transport is not None and self._task is None and not self._waiting:
+            body = b'{"error":"%b"}' % why.encode()
+            framing = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            self._transport.write(head.render(400, framing, None, head.connection_line("1.1", False)) + body)
+            self._transport.close()
+
+    def _drop(self, num_bytes: int) -> None:
+        self._num_dropped += num_bytes
+        if self._num_dropped > _LINGER_BYTES:
+            self.abort()
+
+    def _end_lingering(self) -> None:
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,92 @@
+"""The body of a request on its way in: pieces as they come, and whoever waits for them.
+
+Owns that nobody who does not take it has more than BEHIND_BYTES of it kept: then the connection is not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+#: Of a body that nobody takes. With less, a megabyte is stopped many times: a quarter more work.
+BEHIND_BYTES: Final = 512 << 10
+
+
+class Source(Protocol):
+    """The connection that it comes from."""
+
+    def proceed(self) -> None:
+        """Somebody waits for the body: a client that asked first may send it (100 Continue, RFC 9110 10.1.1)."""
+        ...
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        ...
+
+    def resume(self) -> None:
+        """Read on."""
+        ...
+
+
+class Incoming:
+    """One body. ``complete``: all of it has come; ``length``: in bytes, None: not known until then."""
+
+    __slots__ = ("_error", "_num_behind", "_paused", "_pieces", "_source", "_waiter", "complete", "length")
+
+    def __init__(self, source: Source, length: int | None) -> None:
+        self._source = source
+        self._pieces: list[bytes] = []
+        self._num_behind = 0
+        self._paused = False
+        self._error: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self.length = length
+        self.complete = False
+
+    def take(self) -> list[bytes]:
+        """What has come since the last call."""
+        pieces, self._pieces, self._num_behind = self._pieces, [], 0
+        if self._paused:
+            self._paused = False
+            self._source.resume()
+        return pieces
+
+    async def wait(self) -> None:
+        """Until something has come, or it is complete. Raises what ended it before that."""
+        if self._error is not None:
+            raise self._error
+        if self._pieces or self.complete:
+            return
+        self._source.proceed()
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    # What the connection tells.
+
+    def feed(self, piece: bytes) -> None:
+        """A piece has come."""
+        self._pieces.append(piece)
+        self._num_behind += len(piece)
+        if self._waiter is not None:
+            self._wake()
+        elif self._num_behind > BEHIND_BYTES and not self._paused:
+            self._paused = True
+            self._source.pause()
+
+    def end(self) -> None:
+        """All of it has come."""
+        self.complete = True
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        """Nothing more of it comes."""
+        self._error = error
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
