@@ -1,4 +1,4 @@
-"""What the end of a request says of a model's promise of first tokens."""
+"""A model's promise of first tokens: what the end of a request says of it, and where requests go when it is broken."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from proxy.cells import Cells
+from proxy.config import Breaker as BreakerConfig
 from proxy.config_models import ModelRoute as ModelRouteTable
 from proxy.exchange import Ending, Exchange, Outcome
 from proxy.model_routes import ModelRoutes
 from proxy.policy.by_model import NAME, ByModel, _Metrics
+from proxy.upstream.breaker import Breaker
 from tests.proxy.make import exchange
 
 MODELS = ModelRoutes({"chat": ModelRouteTable.model_validate({"upstreams": ({"to": "a"},)})}, ("chat",))
@@ -45,6 +47,7 @@ def heard(ending: Ending, *, first_byte_at: float = 0.0, first_token_at: float =
 class _Streaming:
     class llm:
         stream = True
+        model = "chat"
 
 
 @pytest.mark.parametrize("ending", [Ending.COMPLETE, Ending.CLIENT_GONE])
@@ -66,3 +69,43 @@ def test_a_whole_answer_says_nothing_of_first_tokens() -> None:
     assert heard(Ending.COMPLETE, first_byte_at=2.0, stream=False) == []
     assert heard(Ending.UPSTREAM_ABORTED, first_byte_at=2.0, stream=False) == []
     assert heard(Ending.UPSTREAM_FAILED, stream=False) == [("waited", 8.0)]
+
+
+def test_while_first_tokens_come_too_late_requests_go_to_the_lighter_model_and_one_in_twenty_goes_to_see() -> None:
+    table = ModelRouteTable.model_validate
+    tables = {
+        "chat": table({"upstreams": ({"to": "a"},), "degrade_to": "light"}),
+        "light": table({"upstreams": ({"to": "b"},)}),
+    }
+    models = ModelRoutes(tables, ("chat",))
+    promise: Any = _Broken()
+    drawn, told = [0.5], []
+    breakers: Any = {"a": Breaker(BreakerConfig())}
+    policy = ByModel(models, breakers, {"chat": promise}, lambda: drawn[0], _Metrics(Cells(), models), b"", told.append)
+
+    def first() -> str:
+        x = exchange(method="POST", has_body=True)
+        x.body = _Streaming()  # type: ignore[assignment]
+        x.scratch[NAME] = models.served[0]
+        assert policy.admit(x, 0.0) is None
+        assert x.targets is not None
+        return x.targets[0].route
+
+    assert first() == "chat"
+    promise.is_broken = True
+    assert first() == "light"
+    drawn[0] = 0.04
+    assert first() == "chat"
+    promise.is_broken, drawn[0] = False, 0.5
+    assert first() == "chat"
+    assert [(event["kind"], event["model"], event["degraded"]) for event in told] == [
+        ("degrade", "chat", True),
+        ("degrade", "chat", False),
+    ]
+
+
+class _Broken:
+    is_broken = False
+
+    def broken(self, _now: float) -> bool:
+        return self.is_broken
