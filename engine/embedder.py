@@ -6,7 +6,6 @@ they are long), its job on the device, and that whatever ends it gives everythin
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +29,7 @@ from engine.encoder import load_encoder
 from engine.errors import Kind, RequestError
 from engine.model import ModelKind
 from engine.model_folder import ModelFolder
+from engine.pool import Pool
 from engine.settings import ModelSettings
 
 _BATCHING = BatchingSettings(cost="tokens")  # unless the operator says something else
@@ -86,9 +86,16 @@ class Embedder:
         self._clock = clock
 
     async def embed(
-        self, runner: Runner, texts: Sequence[Text], *, level: int = NORMAL, deadline_at: float | None = None
+        self,
+        runner: Runner,
+        pool: Pool,
+        texts: Sequence[Text],
+        *,
+        level: int = NORMAL,
+        deadline_at: float | None = None,
     ) -> Embeddings:
-        """The vectors of one or more texts, or of arrays of the model's own token ids.
+        """The vectors of one or more texts, or of arrays of the model's own token ids. pool: where long texts are
+        turned into tokens.
 
         level: 0 high, 1 normal, 2 low. deadline_at: by the clock, in seconds.
         Raises RequestError: 400 or 422 for a text, 503 with retry_after_s when too much waits, 500 when the model
@@ -101,7 +108,7 @@ class Embedder:
                 f" {self.backlog.max_tokens}); try again in {math.ceil(retry_after_s)} s",
                 retry_after_s=retry_after_s,
             )
-        rows = await _encode(self.adapter, texts)
+        rows = await _encode(pool, self.adapter, texts)
         num_tokens = sum(map(len, rows))
         self.backlog.enter(num_tokens)
         try:
@@ -133,7 +140,7 @@ class Embedder:
         self.lane.close()
 
 
-async def _encode(adapter: TextAdapter, texts: Sequence[Text]) -> list[list[int]]:
+async def _encode(pool: Pool, adapter: TextAdapter, texts: Sequence[Text]) -> list[list[int]]:
     """The ids of each text; a refusal names the text by its place in the request."""
     wanted = True
 
@@ -148,6 +155,6 @@ async def _encode(adapter: TextAdapter, texts: Sequence[Text]) -> list[list[int]
     if sum(map(len, texts)) <= _INLINE_CHARACTERS:
         return encode_all()
     try:
-        return await asyncio.to_thread(encode_all)
+        return await pool.run(encode_all)
     finally:
         wanted = False

@@ -94,7 +94,7 @@ async def _embed(
         if len(texts) > MAX_TEXTS:
             raise invalid(f"the input {TEXT!r} has {len(texts)} texts; at most {MAX_TEXTS} are taken at a time")
         level, deadline_at = _standing(request, asked, arrived_at)
-        work = embedder.embed(serving.device, texts, level=level, deadline_at=deadline_at)
+        work = embedder.embed(serving.device, serving.pool, texts, level=level, deadline_at=deadline_at)
         arrays = {EMBEDDING: (await serving.watched(work)).vectors}
         return asked, Parts(entry.name, entry.source.version, asked.id, wanted, arrays)
 

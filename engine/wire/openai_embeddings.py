@@ -27,7 +27,13 @@ def routes(serving: Serving) -> list[Route]:
         async with serving.use(body.get("model"), Embedder) as model:
             asked = embeddings.parse(body, model.dimensions, model.shorter_dimensions)
             answer = await serving.watched(
-                model.embed(serving.device, asked.texts, level=standing.priority, deadline_at=standing.deadline_at)
+                model.embed(
+                    serving.device,
+                    serving.pool,
+                    asked.texts,
+                    level=standing.priority,
+                    deadline_at=standing.deadline_at,
+                )
             )
         vectors = embeddings.shorten(answer.vectors, asked.dimensions)
         render = partial(embeddings.render, model.name, vectors, answer.num_tokens, as_base64=asked.base64)

@@ -20,6 +20,7 @@ from engine.embedder import Embedder
 from engine.errors import EngineError
 from engine.fleet import Fleet
 from engine.loading import load, need, open_entry
+from engine.pool import Pool
 from engine.settings import EngineSettings, ModelSettings
 from engine.tensors.model import TensorModel
 from engine.worker import EngineWorker
@@ -106,7 +107,7 @@ async def test_O10_a_model_that_was_swapped_leaves_nothing_and_needs_its_files_n
             await fleet.load(entry)
         async with fleet.hold(entry) as model:
             assert isinstance(model, Embedder)
-            answer = await model.embed(device, ["a mill beside the river"])
+            answer = await model.embed(device, Pool(), ["a mill beside the river"])
         assert np.isfinite(answer.vectors).all()
     finally:
         assert await device.stop(10)

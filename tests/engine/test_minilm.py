@@ -14,6 +14,7 @@ from engine.embedder import Embedder, load_embedder
 from engine.fetch import fetch
 from engine.importers.bert_graph import BertShape
 from engine.importers.safetensors import TensorFile
+from engine.pool import Pool
 from engine.settings import ModelSettings
 from tests.engine.tiny_bert import embed_by_numpy
 
@@ -39,6 +40,8 @@ TEXTS = [
     "Ein Satz auf Deutsch, с русским и 中文 🙂",
     "the lake and the river and the sea " * 28,
 ]
+
+POOL = Pool()  # its threads begin with the first long text
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +79,7 @@ async def device(embedder: Embedder) -> AsyncIterator[Device]:
 
 async def test_equals_the_numpy_reference(place: Path, embedder: Embedder, device: Device) -> None:
     weights = dict(TensorFile(place / "published" / WEIGHTS))
-    answer = await embedder.embed(device, TEXTS)
+    answer = await embedder.embed(device, POOL, TEXTS)
     rows = [embedder.adapter.encode(text) for text in TEXTS]
     assert answer.num_tokens == sum(map(len, rows))
     for ids, vector in zip(rows, answer.vectors, strict=True):
@@ -84,16 +87,16 @@ async def test_equals_the_numpy_reference(place: Path, embedder: Embedder, devic
 
 
 async def test_means_what_it_says(embedder: Embedder, device: Device) -> None:
-    vectors = (await embedder.embed(device, TEXTS)).vectors
+    vectors = (await embedder.embed(device, POOL, TEXTS)).vectors
     similarity = vectors @ vectors.T
     assert similarity[1, 2] > 0.7
     assert similarity[1, 3] < 0.3
 
 
 async def test_M05_alone_in_company_and_in_another_order(embedder: Embedder, device: Device) -> None:
-    alone = [(await embedder.embed(device, [text])).vectors[0] for text in TEXTS]
-    reversed_order = (await embedder.embed(device, TEXTS[::-1])).vectors[::-1]
-    crowd = await asyncio.gather(*(embedder.embed(device, [TEXTS[index % 4]]) for index in range(100)))
+    alone = [(await embedder.embed(device, POOL, [text])).vectors[0] for text in TEXTS]
+    reversed_order = (await embedder.embed(device, POOL, TEXTS[::-1])).vectors[::-1]
+    crowd = await asyncio.gather(*(embedder.embed(device, POOL, [TEXTS[index % 4]]) for index in range(100)))
     np.testing.assert_allclose(reversed_order, alone, atol=1e-5)
     for index, answer in enumerate(crowd):
         np.testing.assert_allclose(answer.vectors[0], alone[index % 4], atol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -87,7 +88,7 @@ async def test_it_tells_its_progress_replaces_a_stale_socket_and_serves(tmp_path
     assert worker.statistics()["models"]["chat"]["slots"] == decoder.slots
     assert (tmp_path / "e.sock.load").stat().st_mode & 0o777 == 0o600
     assert await worker.drain(5)
-    assert not list(tmp_path.glob("e.sock*"))
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("e.sock")]
     assert await worker.drain(5)
 
 

@@ -18,6 +18,7 @@ from engine.importers.onnx_import import import_onnx
 from engine.settings import ModelSettings
 from engine.tensors.load import load_tensor_model
 from engine.tensors.model import TensorModel
+from tests.fakes_engine import until
 
 pytestmark = pytest.mark.model
 
@@ -33,15 +34,14 @@ class UnmovedPace(Pace):
 
 
 async def answers(folder: Path, requests: list[Arrays], *, max_batch: int) -> tuple[TensorModel, list[Arrays]]:
-    """What the model answers to all of them at once: all wait before the first runs, and what runs take on this box does
-    not decide which of them run together."""
+    """What the model answers to all of them at once: all wait before the first runs, and what runs take on this box
+    does not decide which of them run together."""
     settings = ModelSettings(folder.name, str(folder), batching=BatchingSettings(max_batch=max_batch))
     model = load_tensor_model(model_folder.read(folder), settings, threads=0)
     model.lane.pace = model.lane.batcher._pace = UnmovedPace(model.lane.pace.run_cost)
     device = Device("cpu", [model.lane], asyncio.get_running_loop())
     waiting = [asyncio.ensure_future(model.infer(device, request)) for request in requests]
-    while device._inbox.qsize() < len(requests):
-        await asyncio.sleep(0)
+    await until(lambda: device._inbox.qsize() == len(requests))
     device.start()
     try:
         return model, await asyncio.gather(*waiting)
