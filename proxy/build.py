@@ -25,7 +25,8 @@ from proxy.config_routes import ENGINE, ProxyConfig, api_of, cross_check, route_
 from proxy.config_routes import Route as RouteConfig
 from proxy.engine_load import EngineLoad
 from proxy.ids import HexDigits
-from proxy.llm.encodings import TextCounter, text_counter
+from proxy.llm.count import counter_beside
+from proxy.llm.encodings import TextCounter
 from proxy.llm.own_tokenizers import counters_by_name
 from proxy.metrics import RouteMetrics
 from proxy.model_routes import ModelRoutes
@@ -128,8 +129,7 @@ def make_encoders(config: ProxyConfig) -> None:
     which finds them then."""
     for table in config.routes:
         if counts_tokens(table):
-            tokens = getattr(table.policies, "tokens")  # noqa: B009
-            text_counter((tokens.encoding if tokens is not None else None) or "o200k")
+            counter_beside(table.policies)
             counters_by_name(config.engine_tokenizers if ENGINE in config.targets_of(table) else {})
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from proxy.config import Table
 from proxy.exchange import Exchange
 from proxy.held_body import body_threads
 from proxy.llm.context import ANSWER_TOKENS, MESSAGE_TOKENS, SENT
@@ -34,10 +35,16 @@ class PromptTokens(NamedTuple):
     exact: bool
 
 
-def counters_of(own: Mapping[str, TextCounter], other: TextCounter | None = None) -> CounterOf:
-    """Which counter is for a model: its own, or another one, by default o200k. own: by the models' names."""
-    default = other or text_counter("o200k")
-    return lambda model: own.get(model, default)
+def counters_of(own: Mapping[str, TextCounter], other: TextCounter) -> CounterOf:
+    """Which counter is for a model: its own, or the other one. own: by the models' names."""
+    return lambda model: own.get(model, other)
+
+
+def counter_beside(policies: Table | None) -> TextCounter:
+    """For models whose own tokenizer is not known, on a route with these ``policies:``; all that count go by what its
+    ``tokens`` say, so that nothing is counted twice."""
+    tokens = getattr(policies, "tokens", None)
+    return text_counter((tokens.encoding if tokens is not None else None) or "o200k")
 
 
 async def count_prompt(x: Exchange, counter_of: CounterOf | None = None) -> PromptTokens:
@@ -96,8 +103,3 @@ def _count_piece(piece: str, counter: TextCounter) -> int:
         raise
     except BaseException:  # a panic in the encoders' Rust; no text has more tokens than bytes
         return len(piece.encode())
-
-
-def encoder() -> TextCounter:
-    """That of models whose own is not known."""
-    return text_counter("o200k")

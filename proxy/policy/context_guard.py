@@ -21,7 +21,7 @@ from proxy.config import Table
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Head, Outcome, Reply
 from proxy.llm.context import Need, answer_tokens, most_tokens, too_long, with_margin
-from proxy.llm.count import CounterOf, count_prompt, counters_of
+from proxy.llm.count import CounterOf, count_prompt, counter_beside, counters_of
 from proxy.llm.fitting import Truncate, Window
 from proxy.llm.request import LlmRequest
 from proxy.llm.shorter import NAME as SHORTER
@@ -58,7 +58,7 @@ class Config(Table):
 
 def build(config: Config, env: PolicyEnv) -> ContextGuard:
     """The policy of one route."""
-    counter_of = counters_of(env.counters)  # ready before the first request needs it
+    counter_of = counters_of(env.counters, counter_beside(env.beside))
     summaries = config.window.summaries if config.window is not None else None
     last = Summarise(summaries, env.cells, env.route) if summaries is not None else None
     return ContextGuard(config, env.contexts, counter_of, _Metrics(env.cells, env.route, env.contexts), last)

@@ -26,8 +26,8 @@ from proxy.config import Table
 from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
 from proxy.held_body import HELD_BYTES
 from proxy.llm.context import SENT, USED
-from proxy.llm.count import CounterOf, PromptTokens, count_prompt, counters_of
-from proxy.llm.encodings import EncodingName, text_counter
+from proxy.llm.count import CounterOf, PromptTokens, count_prompt, counter_beside, counters_of
+from proxy.llm.encodings import EncodingName
 from proxy.llm.request import LlmKind, LlmRequest, kind_of
 from proxy.llm.usage import Usage, asking_for_usage
 from proxy.llm.usage_filter import BYTES_PER_TOKEN, UsageFilter
@@ -62,7 +62,7 @@ class Config(Table):
 
 def build(config: Config, env: PolicyEnv) -> Tokens:
     """The policy of one route."""
-    counter_of = counters_of(env.counters, text_counter(config.encoding or "o200k"))
+    counter_of = counters_of(env.counters, counter_beside(env.beside))
     metrics = _Metrics(env.cells, env.route)
     return Tokens(config, env.route, counter_of, build_token_limits(env), build_budgets(env), env.usage_log, metrics)
 
@@ -208,7 +208,7 @@ class Tokens(Policy):
             x.key_id or "",
             key.tenant if key is not None else "",
             key.team if key is not None else "",
-            served.route if served is not None else use.model[:_MAX_MODEL],
+            (served.route if served is not None else "") or use.model[:_MAX_MODEL],
             x.upstream,
             self._route,
             outcome.status,

@@ -15,7 +15,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from proxy.llm import count
-from proxy.llm.count import PIECE_CHARACTERS, count_texts, counters_of
+from proxy.llm.count import PIECE_CHARACTERS, count_texts, counter_beside, counters_of
 from proxy.llm.encodings import (
     PATTERNS,
     TextCounter,
@@ -100,7 +100,7 @@ def test_a_models_own_ranks_count_for_it_alone() -> None:
     tokens = [b"the", b" the", *(bytes([value]) for value in b"abcdefghijklmnopqrstuvwxyz ")]
     lines = b"\n".join(b"%b %d" % (b64encode(token), rank) for rank, token in enumerate(tokens))
     own = counter_by_ranks("small", lines, r" ?\p{L}+|\s+|[^\s\p{L}]+")
-    counter_of = counters_of({"small": own})
+    counter_of = counters_of({"small": own}, counter_beside(None))
     assert counter_of("small").own
     assert count_texts(["the the the"], counter_of("small")) == 3
     assert count_texts(["the \U0001f525"], counter_of("small")) == 2 + 4  # bytes that it has no token for
