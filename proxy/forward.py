@@ -316,7 +316,8 @@ class Forward:
         other_key = keys is not None and self._replayable() and keys.has_other(now, self._keys_tried | {self._key})
         if x.targets is None and not self._is_for_model:
             return Hold(REFUSES_KEY, reads=False) if other_key else None
-        streams = x.targets is None or (x.body is not None and x.body.llm is not None and x.body.llm.stream)
+        llm = x.body.llm if x.body is not None else None
+        streams = x.targets is None or (llm.stream if llm is not None else self._is_for_model)
         if self._targets:
             return Hold(DECLINES, reads=streams)
         return Hold(REFUSES_KEY if other_key else _NOTHING, reads=streams, keeps=False)

@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 
 class Target:
-    """One upstream that serves a model. route: the model route that it stands for; model: its name there."""
+    """One upstream that serves a model. route: the model route that it stands for; model: its name there. Both are ""
+    where a variant goes to another upstream, whatever its requests ask for."""
 
     __slots__ = ("model", "priority", "route", "seed", "upstream", "weight")
 

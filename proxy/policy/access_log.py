@@ -92,7 +92,7 @@ def _tokens(x: Exchange, usage: Usage) -> str:
     """What a language model's work was, where the policy ``tokens`` has settled it; the model as it was asked for, or
     as the route names that which answered."""
     llm = x.body.llm if x.body is not None else None
-    model = x.served_by.route if x.served_by is not None else llm.model if llm is not None else ""
+    model = (x.served_by.route if x.served_by is not None else "") or (llm.model if llm is not None else "")
     return (
         f',"model":{_quoted(model[: MAX_TEXT + 1]) if model else "null"},"prompt_tokens":{usage.prompt_tokens},'
         f'"completion_tokens":{usage.completion_tokens},"cached_tokens":{usage.cached_tokens},'

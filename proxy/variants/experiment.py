@@ -166,7 +166,8 @@ class Experiment:
             others = [other for name, other in shares.items() if name != variant]
             if (problem := why_not(str(variant), share, others)) is not None:
                 return problem
-        for arm in (*named, *([self.control] if variant is None else [])):
+        # The control first: counts of variants that are not begun anew yet stand against none.
+        for arm in (*([self.control] if variant is None else []), *named):
             values = Standing(*arm.record.begin())
             if values.number >= number:
                 arm.record.cancel()

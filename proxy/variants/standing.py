@@ -53,12 +53,13 @@ class Standing(NamedTuple):
         return self.share if self.ordered and self.configured == configured else configured
 
     def score(self, variant: Counts, control: Counts) -> Score:
-        """Of all periods, this one included. The counts are those of now."""
-        now = score(
-            Counts(variant.num - self.num, variant.good - self.good),
-            Counts(control.num - self.control_num, control.good - self.control_good),
-        )
-        return now.plus(Score(self.u, self.v))
+        """Of all periods, this one included. The counts are those of now; where the control has just begun anew, which
+        its variants do next, they say nothing."""
+        past = Score(self.u, self.v)
+        if control.num < self.control_num or variant.num < self.num:
+            return past
+        own = Counts(variant.num - self.num, variant.good - self.good)
+        return score(own, Counts(control.num - self.control_num, control.good - self.control_good)).plus(past)
 
     def in_period(self, mark: float, variant: Counts, control: Counts) -> Standing:
         """In the period of shares with this mark; the same if it is in it already."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import orjson
@@ -123,6 +124,35 @@ async def test_first_tokens_of_both_arms_are_seen_where_models_are_told_apart() 
         for variant in ("b", "control"):
             await users_of(running, variant, ask=lambda i: chat("chat", of_user(i)))
             assert shown(running)[variant]["first_token_s"] is not None
+
+
+async def test_first_tokens_are_seen_of_a_variant_whose_body_nobody_reads() -> None:
+    async with raw_upstream(Recording(GOOD)) as old, raw_upstream(Recording(GOOD)) as new:
+        config = two(old.port, new.port, TO_NEW)
+        for table in config["upstreams"].values():
+            table["kind"] = "openai"
+        async with edge(config) as running:
+            for variant in ("b", "control"):
+                await users_of(running, variant, ask=lambda i: chat("chat", of_user(i)))
+                assert shown(running)[variant]["first_token_s"] is not None
+
+
+async def test_the_log_tells_the_model_that_was_asked_for_where_a_variant_goes_elsewhere() -> None:
+    answered = answer(b"200 OK", b'{"usage": {"prompt_tokens": 3, "completion_tokens": 4}}')
+    reading, writing = os.pipe()
+    async with (
+        raw_upstream(Recording(answered)) as old,
+        raw_upstream(Recording(answered)) as new,
+        edge(two(old.port, new.port, TO_NEW, tokens={}), access_log_fd=writing) as running,
+    ):
+        for variant in ("b", "control"):
+            await users_of(running, variant, ask=lambda i: chat("chat", of_user(i), stream=False))
+            row = shown(running)[variant]
+            assert (row["prompt_tokens"], row["completion_tokens"]) == (3 * row["requests"], 4 * row["requests"])
+    os.close(writing)
+    with os.fdopen(reading) as log:
+        lines = [orjson.loads(line) for line in log]
+    assert {(line["upstream"], line["model"]) for line in lines} == {("old", "chat"), ("new", "chat")}
 
 
 async def test_who_names_no_model_takes_no_part_where_models_are_told_apart() -> None:

@@ -16,6 +16,7 @@ from proxy.shared.owner import SharedTableOwner
 from proxy.shared.table import SharedTable
 from proxy.variants.assignment import group_of
 from proxy.variants.experiment import JUDGE_S, Arm, Experiment, Stopped
+from proxy.variants.sequential import Counts
 from proxy.variants.standing import FEW
 from proxy.variants.tally import Ended
 
@@ -278,6 +279,15 @@ def test_a_reset_forgets_counts_orders_and_stops_in_all_workers() -> None:
         assert row(other, "control")["requests"] > 0
         one.look(350.0)
         assert row(one)["p"] == 1.0
+
+
+def test_a_control_that_has_just_begun_anew_says_nothing_of_its_variants() -> None:
+    experiment, _ = alone()
+    serve(experiment, 3000, {})
+    experiment.order("set", "b", 0.1, 1.0, 10.0)  # another period, which begins with these counts
+    standing = experiment.variants[0].standing
+    assert standing.control_num > 2000
+    assert standing.score(Counts(standing.num + 100, standing.good), Counts(10, 10)) == (standing.u, standing.v)
 
 
 def test_it_is_judged_now_and_then_and_not_at_every_sweep() -> None:
