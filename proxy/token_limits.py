@@ -70,8 +70,11 @@ class TokenLimits:
         limits, cost = asked_of.limits, float(tokens)
         if limits:
             keys = [named.key_of(x) for named in limits]
-            asked = [(named.memory, key) for named, key in zip(limits, keys, strict=True)]
-            counts = decide_together(asked, now, [cost] * len(asked))
+            if len(limits) == 1:
+                counts = [limits[0].memory.decide(keys[0], now, cost)]
+            else:
+                asked = [(named.memory, key) for named, key in zip(limits, keys, strict=True)]
+                counts = decide_together(asked, now, [cost] * len(asked))
             standing, refused = stand(limits, keys, counts, now, cost)
             x.scratch[_STANDING] = standing
             if refused:

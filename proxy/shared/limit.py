@@ -82,6 +82,24 @@ class SharedLimit(LimitMemory):
                 self._locks.leave(LIMITS_DONE)
         return decide_together([(self, key)], now, (cost,))[0]
 
+    def adjust(self, key: str, by: float, now: float, debt: float = 1.0) -> float:
+        at, digest = self._slots.find(key)
+        if at:
+            self._locks.enter(LIMIT_STRIPES[digest & STRIPE_MASK])
+            try:
+                if self._words[self._pace_at] != self._pace_known:
+                    self._read_pace()
+                if self._words[at] == digest and self._pace == self.rate:
+                    clock = self._clock + (now - self._read_at) * self._pace
+                    value_at = at + self._to_value
+                    used = max(0.0, self._doubles[value_at] - clock)
+                    used = max(0.0, used + self.within_debt(by, used, debt))
+                    self._doubles[value_at] = clock + used
+                    return used
+            finally:
+                self._locks.leave(LIMITS_DONE)
+        return self.adjust_anew(key, by, now, debt)
+
     def used(self, key: str, now: float) -> float:
         clock = self._clock_at(now)
         at, digest = self._slots.find(key)

@@ -34,13 +34,22 @@ class LimitMemory(Gcra):
         raise NotImplementedError
 
     def adjust(self, key: str, by: float, now: float, debt: float = 1.0) -> float:
-        """Correct what ``key`` has used, by less (down to nothing) or by more (up to a debt of so many bursts)."""
+        """Correct what ``key`` has used, by less (down to nothing) or by more (up to a debt of so many bursts); what it
+        has used then."""
+        raise NotImplementedError
+
+    def adjust_anew(self, key: str, by: float, now: float, debt: float) -> float:
+        """The same with all stripes: the key may have no slot, or the limit another pace."""
         self.enter_all()
         try:
             used = self.used(key, now)
-            return self.take(key, used, now, min(by, max(0.0, (1.0 + debt) * self.burst - used)))
+            return self.take(key, used, now, self.within_debt(by, used, debt))
         finally:
             self.leave_all()
+
+    def within_debt(self, by: float, used: float, debt: float) -> float:
+        """So much more, or as much of it as may be owed."""
+        return min(by, max(0.0, (1.0 + debt) * self.burst - used))
 
     def standing(self, cost: float, used: float, since_s: float) -> float:
         """How much of what a request cost is not forgiven yet, with which its key had ``used`` so much, so long ago:

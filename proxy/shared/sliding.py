@@ -73,6 +73,24 @@ class SlidingLimit(LimitMemory):
                 self._locks.leave(LIMITS_DONE)
         return decide_together([(self, key)], now, (cost,))[0]
 
+    def adjust(self, key: str, by: float, now: float, debt: float = 1.0) -> float:
+        at, digest = self._slots.find(key)
+        if at:
+            row = self._row_of(at)
+            self._locks.enter(LIMIT_STRIPES[digest & STRIPE_MASK])
+            try:
+                if self._words[at] == digest:
+                    used = float(self._sum(row, now))
+                    by = self.within_debt(by, used, debt)
+                    if by < 0.0:
+                        self._give_back(row, int(-by), now)
+                    else:
+                        self._count(row, int(by), now)
+                    return max(0.0, used + by)
+            finally:
+                self._locks.leave(LIMITS_DONE)
+        return self.adjust_anew(key, by, now, debt)
+
     def used(self, key: str, now: float) -> float:
         return float(self._sum(self._find(key), now))
 
