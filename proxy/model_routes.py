@@ -92,7 +92,11 @@ class ModelRoutes:
 
     def limits(self) -> dict[str, tuple[str, ...]]:
         """The names of limits of the models that have some."""
-        return {each.name: each.limits for each in (*self.served, *self._beside.values()) if each.limits}
+        return {each.name: each.limits for each in self.serving() if each.limits}
+
+    def serving(self) -> tuple[ModelRoute, ...]:
+        """All models that requests may come to by their names or a variant."""
+        return tuple({route.name: route for route in (*self.served, *self._beside.values())}.values())
 
     def names(self) -> tuple[str, ...]:
         """All names that requests may use, aliases too."""
@@ -101,7 +105,7 @@ class ModelRoutes:
     def contexts(self, of_engine: Mapping[str, int]) -> dict[str, int]:
         """How many tokens models take, as far as it is known: said by the model route, or by the engine's own model."""
         known = {}
-        for route in (*self.served, *self._beside.values()):
+        for route in self.serving():
             own = [
                 of_engine[each.model] for each in route.targets if each.upstream == "engine" and each.model in of_engine
             ]
@@ -112,7 +116,7 @@ class ModelRoutes:
     def tokenizers(self, of_engine: Mapping[str, T]) -> dict[str, T]:
         """The tokenizers of models that the local engine serves, by the names of their model routes."""
         known: dict[str, T] = {}
-        for route in (*self.served, *self._beside.values()):
+        for route in self.serving():
             for each in route.targets:
                 if each.upstream == "engine" and each.model in of_engine:
                     known.setdefault(route.name, of_engine[each.model])

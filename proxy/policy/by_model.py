@@ -45,7 +45,7 @@ _FAILED: Final = frozenset({Ending.UPSTREAM_ABORTED, Ending.UPSTREAM_ERROR})
 
 def build(models: ModelRoutes, env: PolicyEnv, breakers: Mapping[str, Breaker]) -> ByModel:
     """The policy of one route. Raises ValueError if the common table has no room for what it counts."""
-    promises = {route.name: _promise(route, env) for route in models.served if route.degrade_to is not None}
+    promises = {route.name: _promise(route, env) for route in models.serving() if route.degrade_to is not None}
 
     def draw() -> float:
         return (int(env.draw_hex(4), 16) + 1) / (1 << 32)
@@ -218,7 +218,7 @@ class _Metrics:
                 {"model": route.name},
                 combine="max",
             )
-            for route in models.served
+            for route in models.serving()
             if route.degrade_to is not None
         }
 

@@ -129,9 +129,9 @@ class Experiment:
         shares = self.shares()
         mark = float(hash_of(str(shares)) % (1 << 52) + 1)
         control, control_groups = self._goal(self.control)
-        for arm, share in zip(self.variants, shares, strict=True):
+        for arm, share, configured in zip(self.variants, shares, self._configured, strict=True):
             counts, groups = self._goal(arm)
-            before = arm.standing.in_period(mark, counts, control)
+            before = arm.standing.under(configured).in_period(mark, counts, control)
             verdict = judge(before.score(counts, control), dispersion(groups, control_groups))
             after = before.judged(verdict, counts, control, self._config.stop, now) if share else before.at_rest()
             if after != arm.standing and self._change(arm, after) and after.rule is not None and not before.stopped:

@@ -52,6 +52,10 @@ class Standing(NamedTuple):
             return 0.0
         return self.share if self.ordered and self.configured == configured else configured
 
+    def under(self, configured: float) -> Standing:
+        """Where the configuration says this share: an order is over once that has changed, for good."""
+        return self._replace(ordered=0.0) if self.ordered and self.configured != configured else self
+
     def score(self, variant: Counts, control: Counts) -> Score:
         """Of all periods, this one included. The counts are those of now; where the control has just begun anew, which
         its variants do next, they say nothing."""

@@ -11,6 +11,7 @@ import pytest
 from tests.wire.harness import OK, Answer, Edge, answering, edge, raw_upstream
 from tests.wire.models import (
     DONE,
+    ERROR,
     ROLE,
     STREAM,
     Recording,
@@ -176,6 +177,16 @@ async def test_what_an_upstream_does_counts_for_the_variant_that_was_to_use_it_a
             assert [rows["b"][key] for key in ("requests", "good", "gone")] == [5, 0, 0]
 
 
+async def test_a_stream_that_says_that_it_failed_is_no_success_however_it_ends() -> None:
+    config = two(1, 2, {"of": {"b": {"share": "20%", "model": "small"}}, **BY_HEADER})
+    async with raw_upstream(Recording(STREAM + chunks(ROLE, text(b"hi"), ERROR, DONE))) as old:
+        config["upstreams"]["old"] = {"servers": [f"http://127.0.0.1:{old.port}"], "kind": "openai"}
+        async with edge(config) as running:
+            assert (await running.ask(chat("chat", of_user(1)))).status == 200
+            [row] = [row for row in shown(running).values() if row["requests"]]
+            assert (row["good"], row["gone"]) == (0, 0)
+
+
 async def test_a_client_that_leaves_is_neither_good_nor_bad() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
     async with (
@@ -202,7 +213,7 @@ async def test_on_a_route_by_models_another_model_serves_whoever_may_use_the_one
         config["model_routes"] = {
             "chat": {"aliases": ["gpt"], "upstreams": [{"to": "a"}]},
             "other": {"upstreams": [{"to": "a"}]},
-            "trial": {"upstreams": [{"to": "b", "model": "new-model"}]},
+            "trial": {"upstreams": [{"to": "b", "model": "new-model"}], "degrade_to": "other"},
         }
         variants = {"of": {"n": {"share": "20%", "model": "trial"}}, "models": ["chat"], **BY_HEADER}
         config["routes"] = [

@@ -117,7 +117,10 @@ def test_an_ordered_share_holds_until_the_configuration_says_another() -> None:
     experiment = configured("20%")
     experiment.order("set", "b", 0.05, 1.0, 1.0)
     assert configured("20%").shares() == [0.05]
-    assert configured("10%").shares() == [0.1]
+    other = configured("10%")
+    assert other.shares() == [0.1]
+    other.look(1.0)
+    assert configured("20%").shares() == [0.2]  # nor does it come back with the share that was configured then
     crowd = {name: {"share": "10%", "to": "new"} for name in "cdefghi"}
     experiment.order("set", "b", 0.2, 2.0, 1.0)
     beside = Experiment(
