@@ -151,9 +151,9 @@ async def test_no_first_token_in_time_ends_a_stream_that_is_kept_alive_by_commen
 
 
 async def test_the_first_token_is_what_is_timed_and_whole_answers_are_not() -> None:
-    async with raw_upstream(Paced(0.02)) as upstream, edge(openai(upstream.port)) as running:
+    async with raw_upstream(Paced(0.05)) as upstream, edge(openai(upstream.port)) as running:
         await running.ask(chat())
-        assert told(running)["first_byte_s"] >= 0.02
+        assert told(running)["first_byte_s"] > 0.04  # timers may be a little early
     whole = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
     async with raw_upstream(sends(whole)) as upstream, edge(openai(upstream.port)) as running:
         await running.ask(chat(stream=False))
