@@ -26,7 +26,8 @@ from proxy.upstream.window import ROW_SIZE
 log = logging.getLogger("headrace.proxy")
 _STATES: Final = tuple(State)
 
-#: An engine's answer that is not streamed comes whole when it is done: its first byte says nothing about its health.
+#: An engine's first tokens wait in its queue, and its other answers come whole: neither says anything of its health.
+#: Whether they come in time is judged by ``when`` of model routes.
 ENGINE_BREAKER: Final = BreakerConfig(slow=None)
 
 
