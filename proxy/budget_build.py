@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from proxy.budget_level import BudgetLevel, holder
 from proxy.budget_windows import PERIOD_S, zone_of
 from proxy.cells import Cells
 from proxy.config_budgets import Budget
+from proxy.shared.budget import NUM_BUCKETS
 from proxy.shared.table import SharedTable
 from proxy.usage_store import UsageStore, Used
 
 #: When something was last used, and how much until then.
 Counts = dict[str, list[tuple[float, int]]]
 _UNITS: Final = ("requests", "tokens")
+_ALL_S: Final = 1e12  # everything is within one such stretch
 
 
 def build_levels(
@@ -51,30 +53,33 @@ def build_levels(
 
 async def begin(levels: Iterable[BudgetLevel], path: str, wall: float) -> None:
     """Have budgets that are new begin with what the record at ``path`` tells. Raises StoreError."""
-    new = [level for level in levels if not level.begun.load()[0]]
-    if not new:
-        return
-    since = min(begin_of(level, wall) for level in new)
-    rows = await asyncio.to_thread(_read, path, since)
-    for level in new:
-        fill(level, counts_of(level, rows, wall), wall)
+    new = {level: _span(level, wall) for level in levels if not level.begun.load()[0]}
+    if new:
+        rows = await asyncio.to_thread(_read, path, set(new.values()))
+        for level, span in new.items():
+            fill(level, counts_of(level, rows[span], wall), wall)
 
 
-def begin_of(level: BudgetLevel, wall: float) -> float:
-    """From when on usage counts."""
-    return wall - level.period_s if level.rolls else level.window(wall).start
+class Span(NamedTuple):
+    """What is asked of the record: from when on, and what is told apart."""
+
+    since: float
+    apart_s: float
+
+
+def _span(level: BudgetLevel, wall: float) -> Span:
+    if level.rolls:
+        return Span(wall - level.period_s, level.period_s / NUM_BUCKETS)
+    return Span(level.window(wall).start, _ALL_S)
 
 
 def counts_of(level: BudgetLevel, rows: Iterable[Used], wall: float) -> Counts:
-    """What each holder of a budget has used of it that counts; the rows are in the order of their times."""
-    begin_at = begin_of(level, wall)
+    """What each holder of a budget has used of it; the rows are in the order of their times."""
     counts: Counts = {}
     for row in rows:
-        # A calendar's window begins with a row, of a rolling one a part of a row may be gone.
-        if (row.last_at if level.rolls else row.slot_at) >= begin_at:
-            key = holder(level.kind, row.key, row.tenant, row.team)
-            amount = row.tokens if level.unit == "tokens" else row.requests
-            counts.setdefault(key, []).append((min(row.last_at, wall), amount))
+        key = holder(level.kind, row.key, row.tenant, row.team)
+        amount = row.tokens if level.unit == "tokens" else row.requests
+        counts.setdefault(key, []).append((min(row.last_at, wall), amount))
     return counts
 
 
@@ -106,9 +111,9 @@ def forget(levels: Iterable[BudgetLevel], kept: Iterable[BudgetLevel]) -> None:
             level.begun.commit([0.0])
 
 
-def _read(path: str, since: float) -> list[Used]:
+def _read(path: str, spans: Iterable[Span]) -> dict[Span, list[Used]]:
     store = UsageStore(path)
     try:
-        return store.used_since(since)
+        return {span: store.used_since(*span) for span in spans}
     finally:
         store.close()

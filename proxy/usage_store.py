@@ -34,8 +34,8 @@ INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT 
     last_at = max(last_at, excluded.last_at)
 """
 _USED: Final = """
-SELECT slot_at, key, tenant, team, sum(requests), sum(prompt_tokens + completion_tokens), max(last_at) FROM usage
-WHERE slot_at >= ? GROUP BY slot_at, key, tenant, team ORDER BY slot_at, max(last_at)
+SELECT key, tenant, team, sum(requests), sum(prompt_tokens + completion_tokens), max(last_at) FROM usage
+WHERE slot_at > ? AND last_at >= ? GROUP BY CAST(last_at / ? AS INTEGER), key, tenant, team ORDER BY max(last_at)
 """
 _FORGET: Final = "DELETE FROM usage WHERE slot_at < ?"
 #: Of a table without row ids no number of rows can be deleted: the oldest slots can.
@@ -78,9 +78,8 @@ class Sums(NamedTuple):
 
 
 class Used(NamedTuple):
-    """What was used under one API key in a quarter of an hour, of all models."""
+    """What was used under one API key in some time, of all models."""
 
-    slot_at: int
     key: str
     tenant: str
     team: str
@@ -139,10 +138,11 @@ class UsageStore:
         except sqlite3.Error as error:
             raise self._told(error) from None
 
-    def used_since(self, wall: float) -> list[Used]:
-        """The same for every API key, in the order of time."""
+    def used_since(self, wall: float, apart_s: float) -> list[Used]:
+        """What was used under every API key from ``wall`` on, told apart by every ``apart_s``, in the order of time. A
+        row of the quarter of an hour that ``wall`` is in counts if it was added to from then on."""
         try:
-            return [Used(*row) for row in self._connection.execute(_USED, (int(wall // SLOT_S) * SLOT_S,))]
+            return [Used(*row) for row in self._connection.execute(_USED, (wall - SLOT_S, wall, apart_s))]
         except sqlite3.Error as error:
             raise self._told(error) from None
 

@@ -18,7 +18,7 @@ from proxy.config_budgets import Budget
 from proxy.exchange import Exchange
 from proxy.keys import KeyEntry
 from proxy.shared.table import SharedTable
-from proxy.usage_store import SLOT_S, Place, StoreError, Sums, Used, UsageStore
+from proxy.usage_store import SLOT_S, Place, StoreError, Sums, UsageStore, Used
 from tests.proxy.make import exchange
 
 T0 = datetime.fromisoformat("2026-11-30T12:00:00+00:00").timestamp()
@@ -101,7 +101,7 @@ async def test_a_budget_begins_once_and_workers_that_come_later_find_it(tmp_path
 def test_whoever_was_killed_in_the_middle_leaves_it_to_be_begun_again() -> None:
     shared = SharedTable.alone()
     (level,) = levels(shared, b={"tokens": 200})
-    rows = [Used(int(T0) - 900, "a", "", "", 1, 50, T0 - 800), Used(int(T0) - 900, "b", "", "", 1, 60, T0 - 800)]
+    rows = [Used("a", "", "", 1, 50, T0 - 800), Used("b", "", "", 1, 60, T0 - 800)]
 
     class Killed(BaseException):
         pass

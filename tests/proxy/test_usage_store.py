@@ -1,4 +1,4 @@
-"""The file of usage: sums that add up from several workers, bounded in time and size, and refused if it is another's."""
+"""The file of usage: sums that add up from several workers, bounded in time and size, refused if it is no such file."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ def test_what_several_workers_add_is_added_up(tmp_path: Path) -> None:
         one.add({place(): sums(1)})
         other.add({place(): sums(2, SLOT + 9.0), place(model="n"): sums(4)})
         assert list(one.since(SLOT + 600.0)) == [(place(), sums(3, SLOT + 9.0)), (place(model="n"), sums(4))]
-        assert [(row.key, row.requests, row.tokens, row.last_at) for row in one.used_since(SLOT)] == [
-            ("k", 7, 105, SLOT + 9.0)
-        ]
+        (row,) = one.used_since(SLOT, 1e12)
+        assert (row.key, row.requests, row.tokens, row.last_at) == ("k", 7, 105, SLOT + 9.0)
+        assert len(one.used_since(SLOT, 5.0)) == 2
+        assert [row.requests for row in one.used_since(SLOT + 5.0, 5.0)] == [3]
+        assert one.used_since(SLOT + 10.0, 5.0) == []
         assert list(other.since(SLOT + SLOT_S)) == []
 
 
