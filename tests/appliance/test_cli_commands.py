@@ -40,6 +40,18 @@ def test_keys_from_first_to_last(tmp_path: Path, capsys: Capture) -> None:
     assert key not in capsys.readouterr().out
 
 
+def test_a_keys_own_budget_is_shown(tmp_path: Path, capsys: Capture) -> None:
+    file = str(tmp_path / "keys.yaml")
+    assert run(["keys", "add", "--file", file, "--id", "a", "--budget", "monthly=500"]) == exit_codes.OK
+    capsys.readouterr()
+    assert run(["keys", "list", "--file", file]) == exit_codes.OK
+    assert capsys.readouterr().out.endswith("valid  500 tokens of monthly\n")
+    assert run(["keys", "list", "--file", file, "--json"]) == exit_codes.OK
+    assert json.loads(capsys.readouterr().out)[0]["budgets"] == {"monthly": {"tokens": 500}}
+    assert run(["keys", "add", "--file", file, "--budget", "monthly"]) == exit_codes.USAGE
+    assert "write NAME=TOKENS" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -12,6 +12,8 @@ import openai
 import orjson
 import pytest
 
+from proxy.build import BuildError
+from proxy.config_routes import ProxyConfig
 from proxy.keys import hash_key
 from proxy.usage_store import UsageStore
 from tests.wire.harness import Edge, RawUpstream, edge, eventually, raw_upstream, reload
@@ -165,3 +167,28 @@ async def test_a_reload_keeps_what_was_used_and_a_route_may_come_and_go(tmp_path
             await eventually(lambda: file.exists() and sum(row[4] for row in recorded(file)) == 2)
             await reload(running, table(box={"key": "all", "requests": 3}))  # begun again from the record
             assert [(await running.ask(ask("x"))).status for _ in range(2)] == [200, 429]
+
+
+async def test_a_record_that_cannot_be_read_is_no_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "usage.db"
+    file.write_bytes(b"something that somebody needs " * 100)
+    async with raw_upstream(sends(SAID)) as upstream:
+        with pytest.raises(BuildError, match=r"usage\.path: the record of usage .*/usage\.db cannot be used"):
+            async with edge(config(upstream, file, mine={"tokens": 100}), materials={"keys.yaml": KEYS}):
+                pass
+
+
+async def test_a_budget_of_a_configuration_that_was_dropped_begins_anew(tmp_path: Path) -> None:
+    file = tmp_path / "usage.db"
+    async with raw_upstream(sends(SAID)) as upstream:
+        table = config(upstream, file, mine={"requests": 5})
+        async with edge(table, materials={"keys.yaml": KEYS}) as running:
+            more = ProxyConfig.model_validate_json(
+                orjson.dumps({**running.config.model_dump(mode="json"), "budgets": {"new": {"requests": 2}}})
+            )
+            dropped = await running.worker.build(more, {"keys.yaml": KEYS}, {})
+            running.worker.discard(dropped)
+            assert (await running.ask(ask("ann"))).status == 200
+            await eventually(lambda: file.exists() and len(recorded(file)) == 1)
+            await running.worker.commit(await running.worker.build(more, {"keys.yaml": KEYS}, {}))
+            assert [(await running.ask(ask("ann"))).status for _ in range(2)] == [200, 429]
