@@ -18,6 +18,8 @@ _END: Final = re.compile(
           | (?=\n) ) (?: (?:[^\S\n]*+\n)++ | [^\S\n]*+ )""",
     re.VERBOSE,
 )
+#: Looked through at once, within 3 ms, for which no other thread runs.
+_SCANNED_CHARACTERS: Final = 16384
 _SPACE: Final = re.compile(r"\s+")
 #: Text with more characters for each token than this is rare: what is longer is halved without being counted.
 _MOST_CHARACTERS: Final = 8
@@ -33,10 +35,15 @@ class Segment(NamedTuple):
 def sentences(text: str) -> list[str]:
     """The text in sentences and lines, of any length."""
     pieces = []
-    begin = 0
-    for found in _END.finditer(text):
-        pieces.append(text[begin : found.end()])
-        begin = found.end()
+    begin = at = 0
+    while at < len(text):
+        scanned = min(len(text), at + _SCANNED_CHARACTERS)
+        found = _END.search(text, at, scanned)
+        if found is None:
+            at = scanned
+        else:
+            pieces.append(text[begin : found.end()])
+            begin = at = found.end()
     if begin < len(text):
         pieces.append(text[begin:])
     return pieces
