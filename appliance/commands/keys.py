@@ -81,7 +81,12 @@ def list_(file: FileOption = DEFAULT_FILE, as_json: JsonOption = False) -> None:
     for entry in entries:
         state = f"revoked {entry.revoked}" if entry.revoked is not None else "valid"
         whose = "/".join(name for name in (entry.tenant, entry.team) if name)
-        words = [entry.id, f"created {entry.created or 'at an unknown time'}", state, *([f"of {whose}"] if whose else ())]
+        words = [
+            entry.id,
+            f"created {entry.created or 'at an unknown time'}",
+            state,
+            *([f"of {whose}"] if whose else ()),
+        ]
         print("  ".join([*words, *(f"{amount} {unit} of {name}" for name, unit, amount in entry.budgets)]))
 
 
