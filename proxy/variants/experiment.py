@@ -45,11 +45,11 @@ class Stopped(NamedTuple):
 class Arm:
     """The control, or a variant. config: None for the control."""
 
-    __slots__ = ("config", "id", "name", "record", "standing", "tally")
+    __slots__ = ("_place", "config", "id", "name", "record", "standing", "tally")
 
     def __init__(self, route: str, name: str, config: Variant | None, goal: Hashable, shared: Table) -> None:
         changes = config.model_copy(update={"share": 0.0}).model_dump_json() if config is not None else ""
-        place = f"variant {route}\n{name}\n{goal}\n{changes}"
+        self._place = place = f"variant {route}\n{name}\n{goal}\n{changes}"
         self.name = name
         self.config = config
         self.record = shared.record(place, RECORD_SIZE)
@@ -61,7 +61,7 @@ class Arm:
     def load(self) -> Standing:
         """How it stands now."""
         self.standing = Standing(*self.record.load())
-        self.id = arm_id(self.name, self.standing.beginning)
+        self.id = arm_id(self._place, self.standing.beginning)
         return self.standing
 
     def sums(self) -> Sums:

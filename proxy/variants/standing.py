@@ -57,21 +57,25 @@ class Standing(NamedTuple):
         return self._replace(ordered=0.0) if self.ordered and self.configured != configured else self
 
     def score(self, variant: Counts, control: Counts) -> Score:
-        """Of all periods, this one included. The counts are those of now; where the control has just begun anew, which
-        its variants do next, they say nothing."""
+        """Of all periods, this one included. The counts are those of now."""
         past = Score(self.u, self.v)
-        if control.num < self.control_num or variant.num < self.num:
+        if self._is_ahead(variant, control):
             return past
         own = Counts(variant.num - self.num, variant.good - self.good)
         return score(own, Counts(control.num - self.control_num, control.good - self.control_good)).plus(past)
 
     def in_period(self, mark: float, variant: Counts, control: Counts) -> Standing:
         """In the period of shares with this mark; the same if it is in it already."""
-        if mark == self.mark:
+        if mark == self.mark and not self._is_ahead(variant, control):
             return self
         u, v = self.score(variant, control) if self.mark else (0.0, 0.0)
         return self._replace(u=u, v=v, num=variant.num, good=variant.good, control_num=control.num,
                              control_good=control.good, mark=mark)  # fmt: skip
+
+    def _is_ahead(self, variant: Counts, control: Counts) -> bool:
+        """Whether its period began with more than was counted by now: the control has just begun anew, which its
+        variants do next."""
+        return control.num < self.control_num or variant.num < self.num
 
     def with_share(self, share: float, configured: float) -> Standing:
         """With this share by order; what was stopped goes on, and is judged afresh."""

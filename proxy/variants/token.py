@@ -46,9 +46,9 @@ def read(text: str, whose: str, secret: bytes) -> Token | None:
     return Token(*_BODY.unpack(body))
 
 
-def arm_id(name: str, beginning: float) -> bytes:
-    """What stands for an arm since a beginning."""
-    return blake2b(f"{beginning:.0f} {name}".encode(), digest_size=8).digest()
+def arm_id(place: str, beginning: float) -> bytes:
+    """What stands for an arm since a beginning. place: what names it in the whole box."""
+    return blake2b(f"{beginning:.0f} {place}".encode("utf-8", "surrogateescape"), digest_size=8).digest()
 
 
 def _signature(body: bytes, whose: str, secret: bytes) -> bytes:

@@ -290,7 +290,17 @@ def test_a_control_that_has_just_begun_anew_says_nothing_of_its_variants() -> No
     experiment.order("set", "b", 0.1, 1.0, 10.0)  # another period, which begins with these counts
     standing = experiment.variants[0].standing
     assert standing.control_num > 2000
-    assert standing.score(Counts(standing.num + 100, standing.good), Counts(10, 10)) == (standing.u, standing.v)
+    variant, control = Counts(standing.num + 100, standing.good), Counts(10, 10)
+    assert standing.score(variant, control) == (standing.u, standing.v)
+    again = standing.in_period(standing.mark, variant, control)
+    assert (again.num, again.control_num) == (variant.num, 10)  # and is judged from here
+
+
+def test_a_token_is_of_one_routes_variant_alone() -> None:
+    shared = SharedTable.alone(SMALL)
+    one, other = (Experiment(route, table(), shared, print) for route in ("r", "s"))
+    assert one.find(one.variants[0].id) is one.variants[0]
+    assert other.find(one.variants[0].id) is None
 
 
 def test_it_is_judged_now_and_then_and_not_at_every_sweep() -> None:
