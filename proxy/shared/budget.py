@@ -18,8 +18,8 @@ from struct import Struct
 from typing import Final
 
 from proxy.shared.key_slots import KeySlots
-from proxy.shared.layout import WINDOW, WINDOW_ROW_WORDS, Memory
-from proxy.shared.locks import ALL_LIMITS, LIMITS_DONE, Locks
+from proxy.shared.layout import BUDGETS_LOCK, WINDOW, WINDOW_ROW_WORDS, Memory, locking, unlocking
+from proxy.shared.locks import Locks
 from proxy.shared.places import Lease
 
 NUM_BUCKETS: Final = WINDOW_ROW_WORDS - 2  # of a rolling window: one is being filled, one may have just ended
@@ -28,6 +28,7 @@ MAX_COUNT: Final = (1 << _COUNT_BITS) - 1  # of one bucket, and so of a budget
 _CALENDAR_UNIT_S: Final = 900.0  # all time zones are whole quarters of an hour apart
 _ROLLING_UNITS: Final = 256  # of time in a rolling window
 _AHEAD_S: Final = 32 * 86400.0  # a time further ahead is a clock's that was wrong
+_LOCK, _DONE = locking(BUDGETS_LOCK), unlocking(BUDGETS_LOCK)
 _ROW: Final = Struct(f"@{WINDOW_ROW_WORDS}Q")
 
 
@@ -56,12 +57,12 @@ class BudgetMemory:
         self._unit_s = rolling_s / _ROLLING_UNITS if rolling_s else _CALENDAR_UNIT_S
 
     def enter_all(self) -> None:
-        """Have the numbers of all limits and budgets to oneself."""
-        self._locks.enter(ALL_LIMITS)
+        """Have the numbers of all budgets to oneself: a request asks several, and takes of all or none."""
+        self._locks.enter(_LOCK)
 
     def leave_all(self) -> None:
         """The end of ``enter_all``."""
-        self._locks.leave(LIMITS_DONE)
+        self._locks.leave(_DONE)
 
     def used(self, key: str, wall: float, start: float) -> int:
         """What ``key`` has used and that still counts."""

@@ -26,7 +26,7 @@ PAGE_BYTES: Final = 4096
 
 #: Bytes that are locked: their places in the file say what they guard, not what stands there.
 NUM_STRIPES: Final = 64
-LIMIT_LOCKS, PERMIT_LOCKS, PLACES_LOCK, ANSWERS_LOCK, RECORD_LOCKS = 0, 64, 128, 129, 4096
+LIMIT_LOCKS, PERMIT_LOCKS, PLACES_LOCK, ANSWERS_LOCK, BUDGETS_LOCK, RECORD_LOCKS = 0, 64, 128, 129, 130, 4096
 
 
 class Geometry(NamedTuple):
