@@ -182,7 +182,7 @@ class Variants(Policy):
             (usage.prompt_tokens, usage.completion_tokens) if usage is not None else None,
         )
         self.experiment.ended(use.arm, use.user, ended)
-        self.metrics.ended(use.arm.name, good)
+        self.metrics.ended(use.arm.name, ended)
 
     def look(self, now: float) -> None:
         """From time to time: judge, if that is due, and show the shares."""
@@ -254,6 +254,13 @@ class _Metrics:
             )
             for arm in config.of
         ]  # fmt: skip
+        self._answers, self._first_tokens = (
+            {arm: cells.histogram(name, doc, {"route": route, "variant": arm}) for arm in arms}
+            for name, doc in (
+                ("headrace_variant_answer_seconds", "Time until a good answer was sent, by variant."),
+                ("headrace_variant_first_token_seconds", "Time to the first token of a streamed answer, by variant."),
+            )
+        )
         self._stops = {
             (arm, rule): cells.counter(
                 "headrace_variant_stops_total", "Variants that a rule has stopped.",
@@ -263,9 +270,13 @@ class _Metrics:
             for rule in RULES
         }  # fmt: skip
 
-    def ended(self, arm: str, good: bool | None) -> None:
+    def ended(self, arm: str, ended: Ended) -> None:
         """Count a request."""
-        self._ended[arm, good].add()
+        self._ended[arm, ended.good].add()
+        if ended.good:
+            self._answers[arm].observe(ended.answer_s)
+        if ended.first_token_s is not None:
+            self._first_tokens[arm].observe(ended.first_token_s)
 
     def told(self, arm: str, good: bool) -> None:
         """Count an outcome."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.cells import Cells
+from proxy.cells import Cells, collect
 from proxy.config_variants import Config
 from proxy.exchange import Exchange
 from proxy.policy import PolicyEnv, States, variants
@@ -78,6 +78,19 @@ def test_what_never_went_to_an_upstream_counts_for_nobody() -> None:
     served.settle(x, COMPLETE, 2.0)
     served.settle(x, COMPLETE, 2.0)
     assert sum(row["requests"] for row in served.experiment.show(3.0)) == 1
+
+
+def test_times_are_histograms_by_variant() -> None:
+    buffer = bytearray(1 << 18)
+    served = policy(cells=Cells(buffer))
+    x = exchange("/x", upstream="app", admitted_at=1.0, first_byte_at=1.1, first_token_at=1.2)
+    served.admit(x, 1.0)
+    arm = x.scratch["variants"].arm.name
+    served.settle(x, COMPLETE, 3.0)
+    families = {family.name: family for family in collect([buffer])}
+    for name, seconds in (("headrace_variant_answer_seconds", 2.0), ("headrace_variant_first_token_seconds", 0.2)):
+        sums = {each.labels["variant"]: each.value for each in families[name].samples if each.name == f"{name}_sum"}
+        assert sums == {"control": 0.0, "b": 0.0} | {arm: pytest.approx(seconds)}
 
 
 def test_a_stop_is_logged_counted_and_an_event(caplog: pytest.LogCaptureFixture) -> None:
