@@ -158,6 +158,8 @@ class UsageLog:
 
     def __del__(self) -> None:
         self._thread.shutdown(wait=False)
+        if self._store is not None:
+            self._store.close()
 
 
 def _name(text: str) -> str:

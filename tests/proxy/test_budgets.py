@@ -197,6 +197,23 @@ def test_a_rolling_window_gives_back_where_it_was_taken() -> None:
     assert made.admit(x, 340, 0.0, T0 + 600 * 60) is None
 
 
+@given(
+    st.lists(st.tuples(st.floats(min_value=0.0, max_value=600.0), st.integers(1, 60)), min_size=1, max_size=40),
+    st.integers(1, 100),
+)
+def test_who_comes_back_when_told_is_admitted(rows: list[tuple[float, int]], wanted: int) -> None:
+    made = budgets(b={"tokens": 100, "per": "hour", "window": "rolling"})
+    wall = T0
+    for after, taken in rows:
+        wall += after
+        made.admit(of(), taken, 0.0, wall)
+    reply = made.admit(of(), wanted, 0.0, wall)
+    if reply is not None:
+        wait_s = int(dict(reply.headers)[b"Retry-After"])
+        assert 1 <= wait_s <= HOUR * (1 + 1 / 14 + 1 / 128)
+        assert made.admit(of(), wanted, 0.0, wall + wait_s) is None
+
+
 events = st.lists(
     st.tuples(
         st.floats(min_value=0.0, max_value=2000.0),  # seconds after the one before
