@@ -306,3 +306,36 @@ async def test_a_local_models_own_tokenizer_counts_for_it(tmp_path: Path) -> Non
     async with raw_upstream(answering(answer(b"400 No")), listening), edge(config) as running:
         found = {model: ALL - left(await running.ask(raw)) for model, raw in asked.items()}
     assert found == {"small": 5 + 1 + 6, "other": count_texts([text]), "assistant": 5 + 1 + 6}
+
+
+async def test_what_a_budget_refuses_costs_no_limit(tmp_path: Path) -> None:
+    async with raw_upstream(answering(WHOLE)) as upstream:
+        config = openai_app(upstream.port)
+        config["limits"]["t"]["requests"] = "7/day"
+        config["budgets"] = {"small": {"key": "all", "tokens": 60}}
+        config["usage"] = {"path": str(tmp_path / "usage.db")}
+        async with edge(config) as running:
+            refused = await running.ask(chat(max_tokens=60))
+            assert refused.status == 429
+            assert orjson.loads(refused.body)["error"]["code"] == "insufficient_quota"
+            assert (left(refused), refused.get("x-ratelimit-remaining-requests")) == (ALL, "7")
+            assert (await running.ask(chat(max_tokens=20, stream=False))).status == 200
+            refused = await running.ask(chat(max_tokens=60))
+            assert (left(refused), refused.get("x-ratelimit-remaining-requests")) == (ALL - 15, "6")
+        assert len(upstream.heads) == 1
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_a_deadline_that_passes_is_settled_by_what_was_shown(begins: bool) -> None:
+    async def script(side: UpstreamSide) -> None:
+        assert await side.request() is not None
+        if begins:
+            await side.send(STREAM + chunks(*SAID, end=False))
+        await side.gone()
+
+    async with raw_upstream(script) as upstream, edge(openai_app(upstream.port, priority={})) as running:
+        client = await running.connect()
+        await client.send(chat("m", "X-Request-Deadline: 1s", "Connection: close"))
+        await client.rest()
+        await reached(upstream.left)
+        assert await used(running) == HI_TOKENS + 3 * begins
