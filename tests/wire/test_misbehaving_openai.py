@@ -30,7 +30,8 @@ def counting(config: dict[str, Any], way: Way) -> dict[str, Any]:
     name = next(iter(config["upstreams"]))
     config["upstreams"][name] |= {"retry": {"attempts": 1}, "breaker": {"min_requests": 100}}
     if way.impatient:
-        config["upstreams"][name]["timeouts"] = {"first_byte": "100ms", "idle": "100ms"}
+        # Only the time that is to run out is short: a busy machine must not make another one run out.
+        config["upstreams"][name]["timeouts"] = {"first_byte" if way.by == "b" else "idle": "100ms"}
     return config
 
 
