@@ -43,6 +43,8 @@ class SharedAnswers:
         try:
             _, slots = self._window(digest)
             word = int.from_bytes(digest[:8], "little")
+            if word not in slots[::2]:
+                return None
             for i in range(0, len(slots), 2):
                 if slots[i] == word and self._is_kept(at := slots[i + 1] - 1):
                     size, expires_at, whose = _ENTRY.unpack(self._read(at, _ENTRY.size))
@@ -89,14 +91,21 @@ class SharedAnswers:
         the oldest entry, which is lost: 1."""
         first, slots = self._window(digest)
         word = int.from_bytes(digest[:8], "little")
-        own = [i for i in range(0, len(slots), 2) if slots[i] == word]
-        free = [i for i in range(0, len(slots), 2) if not slots[i] or not self._is_kept(slots[i + 1] - 1)]
-        chosen = (own or free or [min(range(0, len(slots), 2), key=lambda i: slots[i + 1])])[0]
-        slot = first + chosen
+        words, places = slots[::2], slots[1::2]
+        num_lost = 0
+        if word in words:
+            chosen = words.index(word)
+        elif 0 in words:
+            chosen = words.index(0)
+        else:
+            chosen = next((i for i, place in enumerate(places) if not self._is_kept(place - 1)), -1)
+            if chosen < 0:
+                chosen, num_lost = places.index(min(places)), 1
+        slot = first + 2 * chosen
         self._words[slot] = 0  # killed between the stores, it leaves an empty slot
         self._words[slot + 1] = at + 1
         self._words[slot] = word
-        return 0 if own or free else 1
+        return num_lost
 
     def _is_kept(self, at: int) -> bool:
         return self._words[self._oldest_at] <= at < self._words[self._next_at]

@@ -125,10 +125,14 @@ class BudgetMemory:
         """The words that count: as numbers they are in the order of their times."""
         if not self._rolling_s:
             return [self._words[row]] if self._is_current(row, start) and self._words[row] & MAX_COUNT else []
-        oldest = (floor((wall - self._rolling_s) / self._unit_s) + 1) << _COUNT_BITS
-        newest = ceil((wall + _AHEAD_S) / self._unit_s) << _COUNT_BITS
+        oldest, newest = self._bounds(wall)
         words = _ROW.unpack_from(self._map, 8 * row)
         return [word for word in words if oldest <= word < newest and word & MAX_COUNT]
+
+    def _bounds(self, wall: float) -> tuple[int, int]:
+        """The least word of a rolling window that counts, and the least one beyond those that do."""
+        oldest = (floor((wall - self._rolling_s) / self._unit_s) + 1) << _COUNT_BITS
+        return oldest, ceil((wall + _AHEAD_S) / self._unit_s) << _COUNT_BITS
 
     def _is_current(self, row: int, start: float) -> bool:
         """Whether a calendar's word is of this window, or of the next one, which another worker has seen begin."""
@@ -138,8 +142,12 @@ class BudgetMemory:
     def _count(self, row: int, cost: int, wall: float, start: float) -> None:
         at = self._bucket(row, wall)
         word = self._words[at]
-        time = ceil(wall / self._unit_s) if self._rolling_s else int(start / self._unit_s)
-        if self._is_current(row, start) if not self._rolling_s else word in self._counting(row, wall, start):
+        if self._rolling_s:
+            oldest, newest = self._bounds(wall)
+            time, counts = ceil(wall / self._unit_s), oldest <= word < newest and word & MAX_COUNT > 0
+        else:
+            time, counts = int(start / self._unit_s), self._is_current(row, start)
+        if counts:
             # Another worker may have looked at the clock a moment later, or seen the next window begin.
             time = max(time, word >> _COUNT_BITS)
             cost = min(MAX_COUNT, cost + (word & MAX_COUNT))
