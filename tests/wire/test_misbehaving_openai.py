@@ -51,9 +51,9 @@ def verdict_on(running: Edge, name: str) -> str:
     return "good" if told["requests"] else "nothing"
 
 
-async def what_is_left(running: Edge, used: float) -> None:
+async def what_is_left(running: Edge, way: Way, used: float) -> None:
     """Nothing is held any more for a request that has ended, and its tokens were settled."""
-    got, _ = await received(running, chat("chat", stream=False))
+    got, _ = await received(running, chat("chat", stream=way.stream))
     left = got.lower().partition(b"x-ratelimit-remaining-tokens: ")[2].partition(b"\r\n")[0]
     assert int(left or 0) == LIMIT - used - RESERVED
 
@@ -86,7 +86,7 @@ async def test_where_another_upstream_can_answer(way: Way) -> None:
             assert ending == "fin"
             assert b"headrace-upstream: a" in head
         assert verdict_on(running, "a") == way.verdict
-        await what_is_left(running, used)
+        await what_is_left(running, way, used)
 
 
 @ways
