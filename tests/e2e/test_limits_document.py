@@ -18,9 +18,9 @@ import pytest
 from proxy.config import Limit
 from proxy.config_budgets import Budget, Usage
 from proxy.policy import tokens
-from proxy.usage_report import BY
+from proxy.usage_report import BY, report
 from tests.documents import ROOT, blocks
-from tests.e2e.appliance import HEADRACE, Appliance
+from tests.e2e.appliance import HEADRACE, Appliance, wait_for
 
 DOCUMENT = "docs/limits-and-budgets.md"
 TEXT = (ROOT / DOCUMENT).read_text()
@@ -67,6 +67,10 @@ def gpu() -> Iterator[int]:
         thread.join()
 
 
+def _num_recorded(file: Path) -> int:
+    return len(report(file, ["key"], 0.0, 1e11)) if file.exists() else 0
+
+
 def test_its_commands_do_what_it_says(tmp_path: Path, gpu: int) -> None:
     keys, checking, asking, repeating = blocks(DOCUMENT, "sh")
     [configured] = blocks(DOCUMENT, "yaml")
@@ -101,7 +105,10 @@ def test_its_commands_do_what_it_says(tmp_path: Path, gpu: int) -> None:
     box.start()
     try:
         typed(checking)
-        said = typed(asking)
+        using, _, showing = asking.partition("sleep 2\n")
+        said = typed(using)
+        wait_for(lambda: _num_recorded(tmp_path / "usage.db"), "the request to be recorded")
+        said += "\n" + typed(showing)
         fields = re.findall(r"^(ratelimit(?:-policy)?): (.*)\r?$", said, re.MULTILINE | re.IGNORECASE)
         assert '"monthly.tokens";q=5000000;w=' in " ".join(value for _, value in fields)
         for line in shown.splitlines():
