@@ -2,9 +2,9 @@
 
     python bench/chats.py PORT      answer chat requests on a port of 127.0.0.1 until killed
 
-Owns what is asked and how it is answered; knows nothing of who stands between. Every request has words of its own
-behind a system prompt that all share. Answers have usage, streamed or not; ``/count`` tells how many requests came by
-path.
+Owns what is asked and how it is answered; knows nothing of who stands between. Requests are of conversations of
+``TURNS`` turns: what was said before is said again, behind a system prompt that all share, and the last message has
+words of its own. Answers have usage, streamed or not; ``/count`` tells how many requests came by path.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ _TEXT = (
     "closed again because nobody works at night except miller who listens whether level rises after rain in autumn"
 )
 _WORDS = _TEXT.split(" ")
+#: Requests of one conversation, one after the other: as many have all but their last message in common.
+TURNS = 4
+_LAST_BYTES = 300
 USAGE = {"prompt_tokens": 400, "completion_tokens": 24, "total_tokens": 424}
 #: The words of an answer, one chunk each.
 _ANSWER = " ".join(_WORDS[:24])
@@ -36,21 +39,30 @@ _ANSWER = " ".join(_WORDS[:24])
 
 def chat(number: int, num_bytes: int = 2048, *, max_tokens: int = 256, stream: bool = False) -> bytes:
     """The body of a chat request of so many bytes; the same for the same number."""
-    draw = random.Random(number)
     fields: dict[str, Any] = {
         "model": "mill",
-        "messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": ""}],
+        "messages": [{"role": role, "content": ""} for role in ("system", "user", "assistant", "user")],
         "max_tokens": max_tokens,
         "temperature": 0.2,
         "user": f"user-{number % 50}",
         **({"stream": True} if stream else {}),
     }
-    left = num_bytes - len(json.dumps(fields))
-    text = ""
-    while len(text) < left:
-        text += draw.choice(_WORDS) + " "
-    fields["messages"][1]["content"] = text[:left]
+    fields["messages"][0]["content"] = SYSTEM
+    left = max(0, num_bytes - len(json.dumps(fields)))
+    last = min(_LAST_BYTES, left)
+    before = _words(f"conversation {number // TURNS}", left - last)
+    fields["messages"][1]["content"] = before[: len(before) // 2]
+    fields["messages"][2]["content"] = before[len(before) // 2 :]
+    fields["messages"][3]["content"] = _words(f"message {number}", last)
     return json.dumps(fields).encode()
+
+
+def _words(seed: str, num_characters: int) -> str:
+    draw = random.Random(seed)
+    text = ""
+    while len(text) < num_characters:
+        text += " ".join(draw.choices(_WORDS, k=num_characters // 5 + 1)) + " "
+    return text[:num_characters]
 
 
 def _answer() -> bytes:

@@ -20,6 +20,7 @@ if __name__ == "__main__":  # run as a file, this directory stands first, and `i
 
 from bench import policies
 from bench.chat_cost import edge, read_answer
+from bench.chats import TURNS
 from bench.processes import HERE
 from bench.report import Row
 
@@ -76,8 +77,8 @@ def send_long(port: int, seconds: float) -> None:
     """Sends long requests for so many seconds, one after another."""
     end = time.monotonic() + seconds
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
-        for number in count():
-            request = policies.request(COUNTED, number, num_bytes=LONG_BYTES)
+        for conversation in count():
+            request = policies.request(COUNTED, TURNS * conversation, num_bytes=LONG_BYTES)  # nothing is known of it
             connection.sendall(request)
             read_answer(connection, request)
             if time.monotonic() > end:

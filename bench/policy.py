@@ -20,16 +20,17 @@ if __name__ == "__main__":  # run as a file, this directory stands first, and `i
 from bench import peers, policies
 from bench.admitted import NUM_WORKERS, PER_S, measure_admitted
 from bench.chat_cost import CONNECTIONS, measure_cost
+from bench.chats import TURNS
 from bench.contended import NUM_PROCESSES, measure_table
 from bench.counting import LONG_BYTES, PACE_S, measure_counting
 from bench.report import Report, Row, arguments, versions
 
 METHOD = (
-    f"chat requests of 2 KiB, each with words of its own, {CONNECTIONS} at a time to one worker on one core: processor "
-    "time of its process for one request, median over rounds of the difference between two routes in the same round; "
-    "alone_us: a route with that policy alone over a bare relay; in_all_us: all over all but that one. Small requests "
-    f"every {PACE_S * 1e3:g} ms beside prompts of {LONG_BYTES // 1000} KB that are counted one by one, unpinned; "
-    "count_100k_delay_ms: p99.9 beside them less p99.9 without, in turns. "
+    f"chat requests of 2 KiB, {TURNS} running of a conversation, {CONNECTIONS} at a time to one worker on one core: "
+    "processor time of its process for one request, median over rounds of the difference of two routes in a round; "
+    "alone_us: a route with that policy alone over a bare relay; in_all_us: all over all but that one. "
+    f"Small requests every {PACE_S * 1e3:g} ms beside prompts of {LONG_BYTES // 1000} KB that are counted one by one, "
+    "unpinned; count_100k_delay_ms: p99.9 beside them less p99.9 without, in turns. "
     f"{NUM_PROCESSES} processes that do nothing but decide, on all cores. {NUM_WORKERS} workers under {PER_S:g} "
     "requests a second until no quota has room, with workers killed by SIGKILL and reloads meanwhile: what reached the "
     "upstream against the quota; a request that was cut with its worker may have been counted"
