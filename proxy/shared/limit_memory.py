@@ -53,7 +53,8 @@ class LimitMemory(Gcra):
 
     def standing(self, cost: float, used: float, since_s: float) -> float:
         """How much of what a request cost is not forgiven yet, with which its key had ``used`` so much, so long ago:
-        what it cost last is forgiven last. No more may be given back, or others' would be."""
+        what it cost last is forgiven last. No more may be given back, or others' would be. (Of a bucket that was empty
+        in between a little of theirs is: up to one burst more may pass in a stretch, never more from the begin on.)"""
         return min(cost, max(0.0, used - self.rate * since_s))
 
     def wait_of(self, key: str, used: float, now: float, cost: float = 1.0) -> float:

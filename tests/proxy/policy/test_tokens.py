@@ -106,6 +106,11 @@ def end(served_by: Chain, x: Exchange, outcome: Outcome = COMPLETE, now: float =
         ({"model": "m", "input": [1, 2, 3]}, "/v1/embeddings", 3),  # M02
         ({"model": "m", "input": ["the", "wheel"]}, "/v1/responses", 2),
         ({"model": "m"}, "/v1/rerank", 0),
+        ({"model": "m", "input": ""}, "/v1/embeddings", 0),  # M04: what is wrong with it the upstream says
+        ({"model": "m", "input": ["a", "", None, 1.5, ["b"]]}, "/v1/embeddings", 1),
+        ({"model": "m", "messages": {}, "max_tokens": -1, "n": 0}, CHAT, 1024),  # L11
+        ({"model": 7, "messages": [None, "x", {"content": [7, {"text": "hi"}]}], "max_tokens": "9"}, CHAT, 1033),
+        ({**HI, "messages": [{"role": "assistant", "content": None, "tool_calls": None}]}, CHAT, 5 + 3 + 1024),  # L10
         ({"name": "of no model"}, "/v1/files", 0),
     ],
 )
@@ -384,43 +389,55 @@ def test_reserving_and_settling_conserves(steps: list[tuple[str, str, int, int]]
             used[key] += min(now_used - reserved, max(0, 400 - used[key]))
 
 
+GCRA: dict[str, Any] = {"tokens": "10/s", "burst": 100}
+SLIDING: dict[str, Any] = {"tokens": "100/min", "algorithm": "sliding"}
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 3), st.integers(0, 90), st.integers(0, 90), st.floats(0, 20)), max_size=40),
-    st.sampled_from(["gcra", "sliding"]),
+    st.sampled_from([GCRA, SLIDING]),
 )
-def test_what_is_given_back_is_given_once(steps: list[tuple[float, int, int, float]], algorithm: str) -> None:
-    """However long requests take and whatever they leave over: what was used from the begin on and what is reserved
-    never exceed the burst and what has come back since; and after a pause that is longer than any window, a key that
-    used nothing since has its whole burst, and not more."""
-    rate, burst, now = 10.0, 100, 1000.0
-    served_by = limited(
-        tokens="10/s" if algorithm == "gcra" else "100/min", **({"burst": burst} if algorithm == "gcra" else {})
-    )
-    began, spent = now, 0
-    open_: list[tuple[float, Exchange, int, int]] = []
+def test_what_is_given_back_is_given_once(steps: list[tuple[float, int, int, float]], limit: dict[str, Any]) -> None:
+    """However long requests take and whatever they leave over: what they have used, or reserve while they are open, is
+    no more than the window gives, of a sliding one; of a bucket no more than its burst and what has come back since the
+    begin, and in no stretch more than one further burst. After a pause a key has its whole burst, and not more."""
+    served_by = limited(**limit)
+    now = began = 1000.0
+    ledger: list[tuple[float, int]] = []  # when a request was admitted, and its tokens
+    open_: list[tuple[float, Exchange, int, int]] = []  # when it ends, its row, what it will have used
+
+    def settle(until: float) -> None:
+        for each in sorted(open_, key=lambda each: each[0]):
+            at, x, row, tokens = each
+            if at <= until:
+                answer(x, told(0, tokens))
+                end(served_by, x, COMPLETE, at)
+                ledger[row] = ledger[row][0], tokens
+                open_.remove(each)
+
+    def spent(since: float) -> int:
+        return sum(tokens for at, tokens in ledger if at >= since)
+
     for pause_s, reserve, use, lasts_s in steps:
         now += pause_s
-        for at, x, reserved, tokens in sorted([each for each in open_ if each[0] <= now], key=lambda each: each[0]):
-            answer(x, told(0, tokens))
-            end(served_by, x, COMPLETE, at)
-            spent += tokens - reserved
-        open_ = [each for each in open_ if each[0] > now]
-        asked = {"model": "m", "prompt": [1], "max_tokens": reserve}
-        x = post(asked, "/v1/completions", now=now)
-        if admit(served_by, x, now).status == 200:
-            open_.append((now + lasts_s, x, 1 + reserve, min(use, 1 + reserve)))
-            spent += 1 + reserve
-            if algorithm == "gcra":
-                assert spent <= burst + rate * (now - began) + 1e-3
-        else:
+        settle(now)
+        x = post({"model": "m", "prompt": [1], "max_tokens": reserve}, "/v1/completions", now=now)
+        if admit(served_by, x, now).status != 200:
             end(served_by, x, COMPLETE, now)
-    for at, x, _, tokens in sorted(open_, key=lambda each: each[0]):
-        answer(x, told(0, tokens))
-        end(served_by, x, COMPLETE, at)
-    x = post({"model": "m", "prompt": [1], "max_tokens": 99}, "/v1/completions", now=now + 100.0)
-    assert admit(served_by, x, now + 100.0).status == 200
-    assert admit(served_by, post(HI, now=now + 100.0), now + 100.0).status == 429
+            continue
+        open_.append((now + lasts_s, x, len(ledger), min(use, 1 + reserve)))
+        ledger.append((now, 1 + reserve))
+        if limit is SLIDING:
+            assert spent(now - 59.9) <= 100
+        else:
+            assert spent(began) <= 100 + 10 * (now - began) + 1e-3
+            assert all(spent(at) <= 200 + 10 * (now - at) + 1e-3 for at, _ in ledger)
+    settle(now + 20.0)
+    later = now + 100.0
+    x = post({"model": "m", "prompt": [1], "max_tokens": 99}, "/v1/completions", now=later)
+    assert admit(served_by, x, later).status == 200
+    assert admit(served_by, post(HI, now=later), later).status == 429
 
 
 @pytest.mark.parametrize(("algorithm", "rate"), [("gcra", "10/s"), ("sliding", "100/min")])
