@@ -71,8 +71,8 @@ async def test_what_a_killed_worker_had_reserved_counts_as_used_and_is_not_given
             assert left == ALL - RESERVED * (at + 1)
         os.kill(workers["proxy-2"], signal.SIGKILL)
         await streams.pop("proxy-2").rest()
-        assert await used(served) == RESERVED * NUM_WORKERS
         await served.until(lambda: "proxy-2 serves again" in served.log, "the successor")
+        assert await used(served) == RESERVED * NUM_WORKERS
 
         for stream in streams.values():  # whose clients leave in the middle: what they were sent is used
             await stream.close()
