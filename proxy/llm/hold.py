@@ -28,9 +28,9 @@ _FAILED: Final = Told.FAILED
 
 
 class Hold:
-    """One attempt's. fault: what a stream that failed has told of. declines: statuses that are no answer. reads: nor are
-    streams that fail before any content. keeps: False where there is no other upstream: nothing is held, it is only seen
-    when content comes."""
+    """One attempt's. declines: statuses that are no answer. reads: nor are streams that fail before any content. keeps:
+    False where there is no other upstream: nothing is held, it is only seen when content comes. fault: what a stream
+    that failed has told of."""
 
     __slots__ = ("_declines", "_num_bytes", "_num_events", "_pieces", "_reads", "_splitter", "fault", "keeps")
 
