@@ -79,9 +79,9 @@ class Snapshot:
     metrics: dict[str, RouteMetrics]
     unrouted_metrics: RouteMetrics
     states: States
-    sockets: dict[str, socket.socket] = field(default_factory=dict)
     budgets: tuple[BudgetLevel, ...] = ()
     usage_log: UsageLog | None = None
+    sockets: dict[str, socket.socket] = field(default_factory=dict)
 
 
 def build_snapshot(
@@ -114,8 +114,8 @@ def build_snapshot(
         {route.name: RouteMetrics(cells, route.name) for route in routes},
         RouteMetrics(cells, ""),
         build.states,
-        budgets=build.budgets,
-        usage_log=build.usage_log,
+        build.budgets,
+        build.usage_log,
     )
 
 
@@ -155,7 +155,6 @@ class _Build:
         self._notify = notify
         self._breakers: dict[str, Breaker] = {}
         self.problems: list[str] = []
-
         self.budgets = self._levels()
         self.usage_log = self._usage_log()
 
@@ -244,11 +243,6 @@ class _Build:
         clients = ClientAddress(table.trusted_proxies)
         return ListenerPlan(table, certificates, clients, https_port if table.redirect else None, made_from)
 
-    def _breaker(self, upstream: str, table: BreakerConfig) -> Breaker:
-        breaker = build_breaker(upstream, table, self.states, self._shared, self._cells, self._notify)
-        self._breakers[upstream] = breaker
-        return breaker
-
     def _levels(self) -> tuple[BudgetLevel, ...]:
         try:
             return build_levels(self._config.budgets, self._shared, self._cells, _ids.draw)
@@ -266,6 +260,11 @@ class _Build:
         ]
         key = ("usage", table.path, table.keep, table.size)
         return self.states.get(key, lambda: UsageLog(table.path, table.keep, table.size, recorded, dropped))
+
+    def _breaker(self, upstream: str, table: BreakerConfig) -> Breaker:
+        breaker = build_breaker(upstream, table, self.states, self._shared, self._cells, self._notify)
+        self._breakers[upstream] = breaker
+        return breaker
 
 
 def _port(address: str) -> int:
