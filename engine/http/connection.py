@@ -51,6 +51,7 @@ class Connection:
         self._waiting: deque[Request] = deque()  # behind the one that is served
         self._task: asyncio.Task[None] | None = None
         self._receiving: Incoming | None = None  # the body that comes now
+        self._rest: memoryview | None = None  # where what is missing of it goes, past the parser
         self._deaf = False  # what comes is dropped
         self._num_dropped = 0
         self._drained: asyncio.Future[None] | None = None  # the client takes less than it is sent
@@ -100,15 +101,25 @@ class Connection:
             drained.set_result(None)
 
     def get_buffer(self, _size_hint: int) -> memoryview:
-        """Where a read goes: one place for all connections, because what is read is taken at once."""
-        return _buffer
+        """Where a read goes: one place for all connections, because what is read is taken at once; of a large body the
+        place where it is to lie."""
+        return _buffer if self._rest is None else self._rest
 
     def buffer_updated(self, num_bytes: int) -> None:
         """A read has come."""
-        self.data_received(_buffer[:num_bytes])
+        if self._rest is None:
+            self.data_received(_buffer[:num_bytes])
+        else:
+            self._land(self._rest, num_bytes)
 
     def data_received(self, data: bytes | memoryview) -> None:
         """Parse, and serve what is there."""
+        if (rest := self._rest) is not None:  # asyncio's own loop
+            size = min(len(rest), len(data))
+            rest[:size] = data[:size]
+            self._land(rest, size)
+            if not (data := data[size:]):
+                return
         if self._deaf:
             self._drop(len(data))
             return
@@ -185,6 +196,10 @@ class Connection:
         """Read on."""
         if self._transport is not None and len(self._waiting) == 0:
             self._transport.resume_reading()
+
+    def read_into(self, rest: memoryview) -> None:
+        """What still comes of the body goes there, past the parser, which has been given all that came."""
+        self._rest = rest
 
     def begin(self, request: Request, headers: Mapping[str, str]) -> Stream:
         """Begin an answer whose length is not known yet."""
@@ -268,11 +283,23 @@ class Connection:
         elif request.body.complete or transport.is_closing():
             transport.close()
         else:
-            self._deaf = True
+            self._deaf, self._rest = True, None
             self._loop.call_later(_LINGER_S, self._end_lingering)
             if transport.can_write_eof():
                 transport.write_eof()
             transport.resume_reading()
+
+    def _land(self, rest: memoryview, num_bytes: int) -> None:
+        """So much of a large body has come; at its end another parser begins, for this one still waits for it."""
+        body = self._receiving
+        assert body is not None
+        body.land(num_bytes)
+        if num_bytes < len(rest):
+            self._rest = rest[num_bytes:]
+            return
+        self._rest = None
+        self._parser = httptools.HttpRequestParser(self)
+        self.on_message_complete()
 
     def _refuse(self, why: str) -> None:
         """What comes is not what can be read: the last request is answered so, or its body ends so."""

@@ -21,7 +21,11 @@ Feeds = dict[str, NDArray[Any]]
 def check_inputs(facts: TensorModelFacts, inputs: Mapping[str, NDArray[Any]]) -> Feeds:
     """The inputs as the graph takes them: each there, of its datatype and shape, all with one number of rows, at least
     one. BYTES become str. Raises RequestError (400) that names the tensor."""
-    if unknown := next((name for name in inputs if facts.input(name) is None), None):
+    num_known = 0
+    for tensor in facts.inputs:
+        num_known += tensor.name in inputs
+    if num_known < len(inputs):
+        unknown = next(name for name in inputs if facts.input(name) is None)
         known = ", ".join(tensor.name for tensor in facts.inputs)
         raise invalid(f"the model has no input {unknown!r}; it has: {known}", param=unknown)
     feeds: Feeds = {}

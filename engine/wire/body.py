@@ -14,7 +14,10 @@ import math
 import re
 from typing import Any, NoReturn
 
+import numpy as np
+
 from engine.errors import Kind, RequestError
+from engine.http.incoming import Incoming
 from engine.http.message import Request
 from engine.serving import Serving
 
@@ -25,6 +28,8 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAX_DIGITS = 40
 BODIES_TOGETHER = 32  # of the largest size, of all requests that are being read and parsed
 _READ_TIMEOUT_S = 60.0
+_DIRECT_BYTES = 64 << 10  # what is missing of a body, from where on it is read into its place
+_ALIGNMENT_BYTES = 64
 PARSED_IN_THREAD_BYTES = 128 << 10  # smaller bodies parse faster than a thread is woken
 
 
@@ -44,15 +49,17 @@ class Body:
     """The body's bytes as they came, whatever they are; until the end of an ``async with`` block they count among those
     of all requests. Raises RequestError: 408, 413, 415 for a content coding, 503."""
 
-    __slots__ = ("_num_bytes", "_pieces", "_request", "_serving")
+    __slots__ = ("_align_at", "_num_bytes", "_pieces", "_request", "_serving")
 
-    def __init__(self, request: Request, serving: Serving) -> None:
+    def __init__(self, request: Request, serving: Serving, *, align_at: int = 0) -> None:
+        """align_at: where in a large body any datatype must be able to lie."""
         self._request = request
         self._serving = serving
-        self._pieces: list[bytes] = []  # whoever has put them together may let go of them
+        self._align_at = align_at
+        self._pieces: list[bytes | memoryview] = []  # whoever has put them together may let go of them
         self._num_bytes = 0
 
-    async def __aenter__(self) -> list[bytes]:
+    async def __aenter__(self) -> list[bytes | memoryview]:
         request = self._request
         if request.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
             message = "compressed request bodies are not taken; send it without Content-Encoding"
@@ -75,15 +82,28 @@ class Body:
     async def _read(self, most: int) -> None:
         try:
             async with asyncio.timeout(_READ_TIMEOUT_S):
-                while not self._request.body.complete:
-                    await self._request.body.wait()
+                body = self._request.body
+                if (body.length or 0) - self._num_bytes > _DIRECT_BYTES:
+                    self._read_into_place(body)
+                while not body.complete:
+                    await body.wait()
                     self._take_all(most)
         except TimeoutError:
             raise RequestError(Kind.TIMEOUT, f"the body did not arrive within {_READ_TIMEOUT_S:.0f} s") from None
 
+    def _read_into_place(self, body: Incoming) -> None:
+        """All of it in one piece: what has come, and behind it what comes. Memory is taken as it comes."""
+        assert body.length is not None
+        padding = -self._align_at % _ALIGNMENT_BYTES
+        whole = np.empty(padding + body.length, np.uint8).data[padding:]
+        whole[: self._num_bytes] = b"".join(self._pieces)
+        self._pieces[:] = [whole]
+        body.into(whole[self._num_bytes :])
+
     def _take_all(self, most: int) -> None:
-        serving, pieces = self._serving, self._request.body.take()
-        size = sum(map(len, pieces))
+        serving, body = self._serving, self._request.body
+        pieces = body.take()
+        size = sum(map(len, pieces)) + body.take_landed()
         self._pieces += pieces
         self._num_bytes += size
         serving.num_body_bytes += size

@@ -75,7 +75,7 @@ def render(model: str, labels: Sequence[str], answers: Sequence[Feeds], num_best
     return orjson.dumps({"object": "list", "model": model, "data": data})
 
 
-async def _read(request: Request, pieces: list[bytes]) -> ClassifyRequest:
+async def _read(request: Request, pieces: list[bytes | memoryview]) -> ClassifyRequest:
     body = b"".join(pieces)
     media_type = request.content_type
     if "content-type" not in request.headers or media_type == "application/json" or media_type.endswith("+json"):

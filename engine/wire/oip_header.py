@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -18,6 +19,19 @@ import orjson
 from engine.errors import Kind, RequestError, invalid
 from engine.wire.body import MAX_BRACKETS, MAX_DEPTH, parse_object
 from engine.wire.oip_body import HEADER_LENGTH
+from engine.wire.oip_request import Outline, outline
+
+_REMEMBERED_BYTES = 1024
+
+
+def outline_of(raw: bytes, *, has_binary: bool) -> Outline:
+    """What the header in ``raw`` says. has_binary: it is not all of the request. Raises RequestError (400)."""
+    return _remembered(raw) if has_binary and len(raw) <= _REMEMBERED_BYTES else outline(parse_header(raw))
+
+
+@lru_cache(maxsize=256)  # where tensors are in binary form, most of a client's requests have the same header
+def _remembered(raw: bytes) -> Outline:
+    return outline(parse_header(raw))
 
 
 def parse_header(raw: bytes) -> dict[str, Any]:

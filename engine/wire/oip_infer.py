@@ -20,15 +20,15 @@ from engine.serving import Serving
 from engine.tensor_facts import TensorModelFacts
 from engine.tensors.check import Feeds, check_inputs
 from engine.tensors.model import TensorModel
-from engine.wire import oip_answer, oip_request
+from engine.wire import oip_answer
 from engine.wire.body import PARSED_IN_THREAD_BYTES, Body
 from engine.wire.embeddings import MAX_TEXTS
 from engine.wire.oip_adapted import adapted_inputs, infer_adapted
-from engine.wire.oip_body import HEADER_LENGTH, divide, json_length
-from engine.wire.oip_header import parse_header
+from engine.wire.oip_body import HEADER_LENGTH, announced, divide, json_length
+from engine.wire.oip_header import outline_of
 from engine.wire.oip_metadata import EMBEDDING, TEXT, embedding_facts
 from engine.wire.oip_raw import parse_raw
-from engine.wire.oip_request import InferRequest
+from engine.wire.oip_request import InferRequest, fill
 from engine.wire.openai_answer import MEDIA_TYPE
 from engine.wire.standing import read_standing
 
@@ -53,7 +53,8 @@ async def infer(request: Request, serving: Serving, entry: Entry) -> Response | 
     if entry.kind == "chat":
         raise invalid(f"the model {entry.name!r} takes no tensors; ask POST /v1/chat/completions", "model")
     work = _embed if entry.kind == "embedding" else _run
-    async with Body(request, serving) as pieces:
+    align_at = announced(request.headers.get(_HEADER_LENGTH))
+    async with Body(request, serving, align_at=align_at) as pieces:
         asked, parts = await work(request, serving, entry, pieces, arrived_at)
     as_json = sum(parts.arrays[each.tensor.name].size for each in parts.wanted if not each.binary)
     if as_json > _RENDERED_IN_PLACE_ELEMENTS:
@@ -65,7 +66,7 @@ async def infer(request: Request, serving: Serving, entry: Entry) -> Response | 
 
 
 async def _run(
-    request: Request, serving: Serving, entry: Entry, pieces: list[bytes], arrived_at: float
+    request: Request, serving: Serving, entry: Entry, pieces: list[bytes | memoryview], arrived_at: float
 ) -> tuple[InferRequest, Parts]:
     """What a tensor model makes of the request."""
     async with serving.use(entry.name, TensorModel) as model:
@@ -83,7 +84,7 @@ async def _run(
 
 
 async def _embed(
-    request: Request, serving: Serving, entry: Entry, pieces: list[bytes], arrived_at: float
+    request: Request, serving: Serving, entry: Entry, pieces: list[bytes | memoryview], arrived_at: float
 ) -> tuple[InferRequest, Parts]:
     """What an embedding model makes of the request's texts."""
     async with serving.use(entry.name, Embedder) as embedder:
@@ -99,7 +100,7 @@ async def _embed(
         return asked, Parts(entry.name, entry.source.version, asked.id, wanted, arrays)
 
 
-async def _read(request: Request, pieces: list[bytes], facts: TensorModelFacts) -> InferRequest:
+async def _read(request: Request, pieces: list[bytes | memoryview], facts: TensorModelFacts) -> InferRequest:
     """The request in the body, whose bytes its tensors may share; a large one is parsed in a thread."""
     size = sum(map(len, pieces))
     said = request.headers.get(_HEADER_LENGTH)
@@ -107,7 +108,11 @@ async def _read(request: Request, pieces: list[bytes], facts: TensorModelFacts) 
 
     def parse() -> InferRequest:
         header, binary = divide(pieces, size if length is None else length)
-        return parse_raw(binary, facts.inputs) if length == 0 else oip_request.parse(parse_header(header), binary)
+        return (
+            parse_raw(binary, facts.inputs)
+            if length == 0
+            else fill(outline_of(header, has_binary=len(binary) > 0), binary)
+        )
 
     json_bytes = size if length is None else length
     has_strings = any(tensor.datatype == "BYTES" for tensor in facts.inputs)  # read one by one also in binary form

@@ -38,8 +38,30 @@ class InferRequest(NamedTuple):
     ignored: tuple[str, ...] = ()  # fields that were accepted and not used
 
 
+class Input(NamedTuple):
+    """A tensor that is in the request."""
+
+    name: str
+    datatype: Datatype
+    shape: Sequence[int]
+    size: int | None  # bytes of binary data; None: ``data`` has it
+    data: Any
+
+
+class Outline(NamedTuple):
+    """What a header says: all of a request but its binary data. Many requests have the same."""
+
+    inputs: Sequence[Input]
+    request: InferRequest  # without inputs
+
+
 def parse(header: Mapping[str, Any], binary: memoryview) -> InferRequest:
     """The request in a header and what follows it in the body. Raises RequestError (400)."""
+    return fill(outline(header), binary)
+
+
+def outline(header: Mapping[str, Any]) -> Outline:
+    """What the header says. Raises RequestError (400)."""
     fields = present(header)
     ignored = tuple(name for name in _IGNORED if name in fields)
     for name in fields:
@@ -52,8 +74,9 @@ def parse(header: Mapping[str, Any], binary: memoryview) -> InferRequest:
     request_id = fields.get("id")
     if request_id is not None and not isinstance(request_id, str):
         raise invalid("id must be a string", "id")
-    return InferRequest(
-        _inputs(_tables(fields.get("inputs"), "inputs"), binary),
+    inputs = _inputs(_tables(fields.get("inputs"), "inputs"))
+    request = InferRequest(
+        {},
         _outputs(_tables(outputs, "outputs"), all_binary) if (outputs := fields.get("outputs", [])) != [] else None,
         all_binary,
         request_id,
@@ -61,23 +84,18 @@ def parse(header: Mapping[str, Any], binary: memoryview) -> InferRequest:
         timeout_us / 1e6 or None,
         ignored,
     )
+    return Outline(inputs, request)
 
 
-def _inputs(tables: Sequence[Mapping[str, Any]], binary: memoryview) -> dict[str, NDArray[Any]]:
+def fill(outline: Outline, binary: memoryview) -> InferRequest:
+    """The request with its tensors. Raises RequestError (400)."""
     arrays: dict[str, NDArray[Any]] = {}
     at = 0
-    for table in tables:
-        name = _name(table, "inputs", arrays)
+    for name, datatype, shape, size, data in outline.inputs:
         place = f"the input {name!r}"
-        shape, datatype = _shape(table.get("shape"), place), _datatype(table.get("datatype"), place)
-        size = _parameters(table, place, ("binary_data_size",)).get("binary_data_size")
-        if (size is None) == ("data" not in table):
-            raise invalid(f"{place}: must have data or the parameter binary_data_size, one of them")
         if size is None:
-            arrays[name] = oip_json.to_array(table["data"], datatype, shape, place)
+            arrays[name] = oip_json.to_array(data, datatype, shape, place)
             continue
-        if type(size) is not int or size < 0:
-            raise invalid(f"{place}: binary_data_size must be a whole number of bytes")
         if size > len(binary) - at:
             raise invalid(
                 f"{place}: binary_data_size is {size}, and {len(binary) - at} bytes of binary data are left for it;"
@@ -87,7 +105,24 @@ def _inputs(tables: Sequence[Mapping[str, Any]], binary: memoryview) -> dict[str
         at += size
     if at != len(binary):
         raise invalid(f"the body has {len(binary)} bytes of binary data, and the inputs take {at}; they must be equal")
-    return arrays
+    return outline.request._replace(inputs=arrays)
+
+
+def _inputs(tables: Sequence[Mapping[str, Any]]) -> list[Input]:
+    inputs: list[Input] = []
+    names: dict[str, None] = {}
+    for table in tables:
+        name = _name(table, "inputs", names)
+        names[name] = None
+        place = f"the input {name!r}"
+        shape, datatype = _shape(table.get("shape"), place), _datatype(table.get("datatype"), place)
+        size = _parameters(table, place, ("binary_data_size",)).get("binary_data_size")
+        if (size is None) == ("data" not in table):
+            raise invalid(f"{place}: must have data or the parameter binary_data_size, one of them")
+        if size is not None and (type(size) is not int or size < 0):
+            raise invalid(f"{place}: binary_data_size must be a whole number of bytes")
+        inputs.append(Input(name, datatype, shape, size, table.get("data")))
+    return inputs
 
 
 def _outputs(tables: Sequence[Mapping[str, Any]], all_binary: bool) -> dict[str, bool]:

@@ -117,6 +117,36 @@ async def test_a_body_comes_whole_in_whatever_pieces(tmp_path: Path, size: int) 
         assert (await client.answer())[0] == 200
 
 
+@pytest.mark.parametrize("num_early", [0, 1, 100_000])
+async def test_what_is_missing_of_a_body_is_read_into_its_place(tmp_path: Path, num_early: int) -> None:
+    body = bytes(range(256)) * 4000
+    landed: list[int] = []
+
+    async def handler(request: Request) -> Response:
+        assert request.body.length is not None
+        have = b"".join(request.body.take())
+        whole = bytearray(request.body.length)
+        whole[: len(have)] = have
+        if not request.body.complete:
+            request.body.into(memoryview(whole)[len(have) :])
+        landed.append(len(have))
+        while not request.body.complete:
+            await request.body.wait()
+            landed.append(request.body.take_landed())
+        landed.append(request.body.take_landed())
+        return Response(bytes(whole))
+
+    async with client_of(tmp_path, handler) as client:
+        for _ in range(2):  # then with the parser that takes over
+            landed.clear()
+            client.writer.write(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:num_early])
+            await client.writer.drain()
+            client.writer.write(body[num_early:] + b"GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+            assert await client.answer() == (200, body)
+            assert sum(landed[:-1]) == len(body)
+            assert await client.answer() == (200, b"")
+
+
 async def test_headers_are_joined_and_their_names_are_in_lower_case(tmp_path: Path) -> None:
     async def handler(request: Request) -> Response:
         return Response(repr((request.headers, request.content_type)).encode())

@@ -41,6 +41,16 @@ def sized(raw: bytes, shape: list[int], datatype: str = "FP32", name: str = "x")
     return {"name": name, "shape": shape, "datatype": datatype, "parameters": {"binary_data_size": len(raw)}}
 
 
+@pytest.mark.parametrize("padding", range(5))
+async def test_a_large_tensor_is_the_same_wherever_it_begins(box: Box, padding: int) -> None:
+    """It is read into the place where the model finds it."""
+    raw = np.arange(1 << 17, dtype=np.float32).tobytes()
+    request = {"id": "x" * padding, "inputs": [sized(raw, [1 << 15, 4])], "parameters": {"binary_data_output": True}}
+    answer = await box.infer(request, raw, model="same")
+    assert answer.status == 200
+    assert answer.binary == raw
+
+
 async def test_json_in_and_out(box: Box) -> None:
     answer = await box.infer({"id": "7", "inputs": [tensor(rows(2))]})
     assert answer.status == 200

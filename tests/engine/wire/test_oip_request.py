@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from engine.errors import RequestError
 from engine.tensor_facts import TensorFacts
 from engine.wire.body import MAX_BRACKETS
-from engine.wire.oip_header import parse_header
+from engine.wire.oip_header import outline_of, parse_header
 from engine.wire.oip_raw import parse_raw
-from engine.wire.oip_request import InferRequest, parse
+from engine.wire.oip_request import InferRequest, fill, parse
 
 X = {"name": "x", "shape": [2], "datatype": "INT32"}
 
@@ -217,3 +217,14 @@ def test_n01_a_body_without_header_that_leaves_doubt(body: bytes, inputs: Any) -
     with pytest.raises(RequestError) as caught:
         raw(body, *inputs)
     assert caught.value.kind.status == 400
+
+
+def test_a_header_that_came_before_takes_the_tensors_that_come_now() -> None:
+    raw = orjson.dumps({"id": "a", "inputs": [binary(8)]})
+    for numbers in ([1, 2], [3, 4]):
+        rest = np.array(numbers, np.int32).tobytes()
+        request = fill(outline_of(raw, has_binary=True), memoryview(rest))
+        assert request.id == "a"
+        assert request.inputs["x"].tolist() == numbers
+        with pytest.raises(RequestError):
+            fill(outline_of(raw, has_binary=True), memoryview(rest + b"x"))
