@@ -85,7 +85,7 @@ def _calibration(ids_file: Path, source: ChatSource) -> Sequence[int]:
     """What the model is to read while its weights are rounded. Raises ModelError."""
     try:
         vocabulary = read_vocabulary(ids_file, source.vocabulary.facts, source.model.vocab_size)
-        return vocabulary.encode_text(CALIBRATION_TEXT, max_tokens=len(CALIBRATION_TEXT))
+        return vocabulary.encode_text(CALIBRATION_TEXT, max_tokens=len(CALIBRATION_TEXT.encode()))
     except ValueError as error:
         raise ModelError(f"its vocabulary cannot be used ({error}); import it with --weights exact") from error
 

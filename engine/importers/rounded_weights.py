@@ -24,6 +24,7 @@ from engine.importers.rotations import hadamard, neighbours, rotation
 from engine.importers.safetensors import as_float32
 from engine.importers.weights import WeightsFile
 
+MOST_TOKENS = 1536  # of the text that are read: what rounding takes of the memory grows with them
 CACHE_HEADROOM = 1.2  # what is kept in memory may be so much larger than any that was seen before it is cut off
 
 Rows = tuple[NDArray[np.int8], Floats]  # integers [N, K] and scales [N]
@@ -46,7 +47,7 @@ class RoundedWriter(DecoderWriter):
         super().__init__(model, tensors, file, progress)
         self._kv_cache = kv_cache
         self._turn = rotation(model.hidden)
-        self._text = text or (0,)
+        self._text = text[:MOST_TOKENS] or (0,)
         self._largest: list[Floats] = []  # keys and values that attention kept last
         self._answers = np.zeros((0, 0), np.float32)  # of the projections that read the residual last
 

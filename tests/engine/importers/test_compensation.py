@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from engine.importers.compensation import Compensation
+from engine.importers.compensation import DAMPING, PIECE_ROWS, Compensation
 
 Floats = NDArray[np.float32]
 
@@ -66,3 +66,29 @@ def test_whatever_was_seen_integers_keep_within_their_bounds(seed: int, rows: in
     assert np.abs(integers.astype(int)).max() <= 127
     assert np.isfinite(scales).all()
     assert (scales > 0).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 2**20), num_seen=st.integers(1, 90), columns=st.integers(1, 90), directions=st.integers(1, 9)
+)
+def test_what_columns_make_good_is_what_the_moments_factorised_say(
+    seed: int, num_seen: int, columns: int, directions: int
+) -> None:
+    inputs = inputs_of(seed, columns, directions)[:num_seen]
+    compensation = Compensation(inputs)
+    moments = (inputs.T @ inputs).astype(np.float64)
+    moments[np.diag_indices(columns)] += DAMPING * np.trace(moments) / columns
+    upper = np.linalg.cholesky(moments[::-1, ::-1])[::-1, ::-1]
+    wanted = np.triu(upper / np.diag(upper), 1)
+    found = np.triu(compensation._inputs.T @ compensation._shares, 1)
+    assert found == pytest.approx(wanted, abs=2e-4)
+
+
+def test_rows_are_rounded_alike_in_however_many_pieces() -> None:
+    numbers, inputs = weights(0, PIECE_ROWS + 3, 40), inputs_of(1, 40, 4)
+    integers, scales = Compensation(inputs).round_rows(numbers)
+    for row in (0, PIECE_ROWS - 1, PIECE_ROWS, PIECE_ROWS + 2):
+        alone, scale = Compensation(inputs).round_rows(numbers[row : row + 1])
+        assert (alone[0] == integers[row]).mean() > 0.9  # sums of floats in another order
+        assert scale[0] == scales[row]

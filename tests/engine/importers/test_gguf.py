@@ -14,6 +14,7 @@ from engine.importers.decode_weights import Precision
 from engine.importers.gguf import import_gguf
 from engine.llm.decoder import RowWork, load_decoder
 from engine.model_folder import ModelError
+from tests.engine import tiny_gguf
 from tests.engine.reference import Reference, mean_kl
 from tests.engine.tiny_gguf import CONTEXT, HEAD_DIM, write_tiny_gguf
 
@@ -60,6 +61,13 @@ def test_in_eight_bits_each_family_computes_nearly_the_same(tmp_path: Path, fami
 def test_eight_bits_without_a_text_to_be_rounded_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_folder, "CALIBRATION_TEXT", "")
     assert divergence(write_tiny_gguf(tmp_path / "tiny.gguf"), tmp_path / "tiny", "int8") < EIGHT_BITS
+
+
+def test_eight_bits_where_every_token_is_a_single_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiny_gguf, "MERGES", [])
+    monkeypatch.setattr(chat_folder, "CALIBRATION_TEXT", "30 °C " * 40)  # more bytes than characters
+    folder = import_gguf(write_tiny_gguf(tmp_path / "tiny.gguf"), tmp_path / "tiny", weights="int8")
+    assert folder.chat.vocab_size == 256
 
 
 @pytest.mark.parametrize("kinds", [{}, {"attn_v": "Q6_K", "ffn_down": "Q6_K", "token_embd": "Q6_K"}])
