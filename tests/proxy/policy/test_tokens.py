@@ -6,9 +6,11 @@ from typing import Any
 
 import orjson
 import pytest
+from aiohttp.streams import EMPTY_PAYLOAD
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.body import RequestBody
 from proxy.cells import Cells
 from proxy.chain import Chain
 from proxy.exchange import Ending, Exchange, Head, Outcome
@@ -46,7 +48,7 @@ def post(body: Any, path: str = CHAT, *, key: str = "k", now: float = 0.0, read:
     fields = [("X-Key", key), ("Content-Type", "application/json; charset=utf-8")]
     x = exchange(path, fields, method="POST", has_body=True, now=now, **facts)
     if read:
-        x.body = HeldBody(x, None, HeldBytes())  # type: ignore[arg-type]
+        x.body = HeldBody(x, RequestBody(EMPTY_PAYLOAD), HeldBytes())
         x.body.data = data
     return x
 
@@ -178,7 +180,7 @@ def test_a_body_larger_than_is_read_is_guessed() -> None:
 def test_an_upload_is_not_read_but_its_answer_is() -> None:
     served_by = limited()
     x = exchange("/v1/audio/transcriptions", [("Content-Type", "multipart/form-data")], method="POST", has_body=True)
-    x.body = HeldBody(x, None, HeldBytes())  # type: ignore[arg-type]
+    x.body = HeldBody(x, RequestBody(EMPTY_PAYLOAD), HeldBytes())
     assert served_by.gather_rest(x) is None
     admit(served_by, x)
     answer(x, told(30, 4))
