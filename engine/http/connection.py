@@ -150,8 +150,8 @@ class Connection:
         self._num_headers += 1
         if self._num_headers > _MAX_HEADERS:
             raise ValueError("too many headers")
-        headers, key = self._headers, name.decode("utf-8", "surrogateescape").lower()
-        text = value.decode("utf-8", "surrogateescape")
+        headers, key = self._headers, name.decode("utf-8", "replace").lower()
+        text = value.decode("utf-8", "replace")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
@@ -160,7 +160,7 @@ class Connection:
         version = parser.get_http_version()
         if version not in _VERSIONS:
             raise ValueError(f"HTTP/{version} is not spoken here")
-        length, target = headers.get("content-length"), self._target.decode("utf-8", "surrogateescape")
+        length, target = headers.get("content-length"), self._target.decode("utf-8", "replace")
         body = Incoming(self, int(length) if length is not None and length.isdigit() else None)
         method, keep_alive = parser.get_method().decode(), parser.should_keep_alive()
         self._waiting.append(Request(self, method, target, version, headers, body, keep_alive=keep_alive))

@@ -45,10 +45,19 @@ def sized(raw: bytes, shape: list[int], datatype: str = "FP32", name: str = "x")
 async def test_a_large_tensor_is_the_same_wherever_it_begins(box: Box, padding: int) -> None:
     """It is read into the place where the model finds it."""
     raw = np.arange(1 << 17, dtype=np.float32).tobytes()
-    request = {"id": "x" * padding, "inputs": [sized(raw, [1 << 15, 4])], "parameters": {"binary_data_output": True}}
+    request = {"id": "x" * padding, "inputs": [sized(raw, [1, 1 << 17])], "parameters": {"binary_data_output": True}}
     answer = await box.infer(request, raw, model="same")
     assert answer.status == 200
     assert answer.binary == raw
+
+
+@pytest.mark.parametrize("name", [b"%FF", b"%ED%B3%BF", b"\xff", b"\xc3\xa9", b"%00"])
+async def test_a_name_that_is_no_text_is_not_found(box: Box, name: bytes) -> None:
+    answer = await box.send(
+        b"GET /v2/models/%b HTTP/1.1\r\nHost: e\r\nX: %b\r\nConnection: close\r\n\r\n" % (name, name)
+    )
+    assert answer.status == (404 if name[:1] == b"%" else 400)
+    assert answer.error
 
 
 async def test_json_in_and_out(box: Box) -> None:
