@@ -26,6 +26,7 @@ from proxy.policy import (
     headers,
     idempotency,
     in_flight,
+    key_models,
     priority,
     rate_limit,
     request_id,
@@ -99,3 +100,6 @@ def _of_models(env: PolicyEnv) -> Iterator[Policy]:
             yield limits
     elif env.api != "none":
         yield PrivateAnswers(env)
+        bound = key_models.build(env)
+        if bound is not None:
+            yield bound
