@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from hashlib import blake2b
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from proxy.model_routes import ModelRoutes
 
 _BETWEEN: Final = "\n"  # in no field's value, no name and no address
+_MAX_CHARACTERS: Final = 256  # of what a client has made up: keys are remembered, and a body may name a model of megabytes
 
 KeyOf = Callable[[Exchange], str]
 
@@ -48,7 +50,7 @@ def _key_of(kind: str, route: str, models: ModelRoutes | None) -> KeyOf:
         bits4, bits6 = bits
         return lambda x: network_of(x.client, bits4, bits6)
     if header:
-        return lambda x: x.fields.get(header, "")
+        return lambda x: _short(x.fields.get(header, ""))
     constant = route if kind == "route" else ""
     return lambda x: constant
 
@@ -60,7 +62,14 @@ def _named(model: str, models: ModelRoutes) -> str:
 
 def _model(x: Exchange) -> str:
     asked = x.body.llm if x.body is not None else None
-    return asked.model if asked is not None else ""
+    return _short(asked.model) if asked is not None else ""
+
+
+def _short(text: str) -> str:
+    """The text, or what stands for a long one and for no other."""
+    if len(text) <= _MAX_CHARACTERS:
+        return text
+    return f"\0{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
 
 
 @lru_cache(maxsize=4096)
