@@ -26,6 +26,13 @@ def test_a_changed_token_is_none(at: int, other: str) -> None:
     assert (read(changed, "laptop", SECRET) == TOKEN) is (changed == text)
 
 
+def test_a_token_is_written_in_one_way() -> None:
+    texts = [sign(TOKEN._replace(at=at), "laptop", SECRET) for at in range(100)]
+    others = {other for text in texts for other in (text.replace("-", "+"), text.replace("_", "/"))} - {*texts}
+    assert others
+    assert {read(other, "laptop", SECRET) for other in others} == {None}
+
+
 @given(st.text(max_size=60))
 def test_anything_else_is_none(text: str) -> None:
     assert read(text, "laptop", SECRET) is None
