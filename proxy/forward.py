@@ -365,7 +365,7 @@ class Forward:
 
     def _fall_back(self, end: End, now: float) -> float | None:
         """Go on to the next upstream, if nothing was sent to the client."""
-        if end.ending is not _FAILED and end.ending is not _REFUSED:
+        if (end.ending is not _FAILED and end.ending is not _REFUSED) or self._is_late(now):
             return None
         upstream, permit, target = self._upstream, self._permit, self._x.served_by
         found = self._next_target(now)
@@ -375,6 +375,13 @@ class Forward:
         settle(upstream, permit, end, now)
         self._permit = found
         return 0.0
+
+    def _is_late(self, now: float) -> bool:
+        """Whether nobody waits for an answer any more, or no more time is given to it, whoever answers."""
+        x, timeouts = self._x, self._route.config.timeouts
+        if x.deadline is not None and x.deadline.passed(now, False):
+            return True
+        return timeouts is not None and timeouts.total is not None and now - x.started_at > timeouts.total
 
     def _repeat(self, end: End, now: float) -> float | None:
         """Seconds until the same upstream is asked again, or None: it is not."""
@@ -395,7 +402,7 @@ class Forward:
         x = self._x
         if self._permit.probe and failure is not _STALE:
             return None  # one probe is one request to the upstream
-        if x.deadline is not None and x.deadline.passed(now, False):
+        if self._is_late(now):
             return None
         attempt = x.attempts - self._num_free
         tried = attempt if self._upstream.is_local else max(attempt + tried_before(x), behind)

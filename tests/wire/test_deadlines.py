@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from tests.wire.harness import OK, UpstreamSide, answering, app, edge, raw_upstream, reached
+from tests.wire.models import Recording, answer, chat, model_routes
 
 
 def table(port: int) -> dict[str, Any]:
@@ -37,3 +40,20 @@ async def test_at_the_deadline_the_upstream_is_left_and_the_client_told() -> Non
             assert answer.status == 408
             assert b"deadline" in answer.body
             await reached(upstream.left)
+
+
+@pytest.mark.parametrize("by", ["deadline", "total"])
+async def test_no_other_upstream_is_asked_when_nobody_waits_any_more(by: str) -> None:
+    async def never(side: UpstreamSide) -> None:
+        await side.request()
+        await side.gone()
+
+    other = Recording(answer(b"200 OK"))
+    async with raw_upstream(never) as first, raw_upstream(other) as second:
+        config = model_routes(first.port, second.port)
+        config["routes"][0] |= {"policies": {"priority": {}}} if by == "deadline" else {"timeouts": {"total": "50ms"}}
+        async with edge(config) as running:
+            fields = ("X-Request-Deadline: 50ms",) if by == "deadline" else ()
+            assert (await running.ask(chat("chat", *fields))).status == (408 if by == "deadline" else 504)
+            await reached(first.left)
+        assert not second.heads
