@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from proxy.model_routes import ModelRoutes
 
 _BETWEEN: Final = "\n"  # in no field's value, no name and no address
-_MAX_CHARACTERS: Final = 256  # of what a client has made up: keys are remembered, and a body may name a model of megabytes
+_MAX_CHARACTERS: Final = 256  # of what a client made up: keys are remembered, and a body may name a model of megabytes
 
 KeyOf = Callable[[Exchange], str]
 
