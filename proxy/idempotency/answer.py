@@ -58,7 +58,11 @@ class StoredAnswer(NamedTuple):
         return cls(data[:FINGERPRINT_BYTES], status, headers, data[begin:] if body_bytes else None)
 
 
+#: What asks to be tried again, and what was not carried out because somebody may not: whoever may by now tries again.
+_NOT_FINAL = frozenset((401, 402, 403, 407, 408, 425, 429))
+
+
 def is_final(status: int) -> bool:
-    """Whether a repetition would get this answer again: not what went wrong at the upstream, nor what asks to be tried
-    again (408, 425, 429)."""
-    return 200 <= status < 500 and status not in (408, 425, 429)
+    """Whether a repetition would get this answer again: not what went wrong at the upstream, what it did for want of a
+    right (its key may be the operator's to mend), nor what asks to be tried again."""
+    return 200 <= status < 500 and status not in _NOT_FINAL

@@ -3,9 +3,9 @@
 POST and PATCH only: other methods are idempotent by themselves, and their key is ignored. What a key belongs to is the
 route and the API key or user, else the client's address. A claim is a permit of the shared table: of all requests with
 one key, in all workers, one has it, and the others get 409 meanwhile; a worker that dies gives its claims back. An
-answer is kept when it is complete and would be the same again (``is_final``); 5xx, 429, what broke off and what the
-client did not wait for are not, and leave the key free. One that is too large to be kept is remembered as such: its
-request is refused from then on rather than carried out twice.
+answer is kept when it is complete and would be the same again (``is_final``); 5xx, 429, what somebody may not, what
+broke off and what the client did not wait for are not, and leave the key free. One that is too large to be kept is
+remembered as such: its request is refused from then on rather than carried out twice.
 """
 
 from __future__ import annotations
