@@ -36,7 +36,7 @@ ALWAYS = False
 #: Tokens of prompts, for the histogram.
 LENGTH_BOUNDS = (128.0, 512.0, 2048.0, 8192.0, 32768.0)
 _OTHER = "other"
-_STATUSES = ("ok", "tripped", "truncated", "exempt", "unknown")
+_STATUSES = ("ok", "tripped", "truncated", "unsummarised", "exempt", "unknown")
 #: What becomes of tokens that were not counted: bytes of text for one, which is about right for English.
 _BYTES_PER_TOKEN = 4
 
@@ -147,7 +147,8 @@ class ContextGuard(Policy):
         if context is None:
             self._metrics.told["unknown"].add()
         elif measured.shorter is not None:
-            self._metrics.told["truncated"].add()
+            if measured.shorter.plan is None:  # else it is known at the end whether there are summaries
+                self._metrics.told["truncated"].add()
             measured.shorter.begin(x)
         elif need.fits(context):
             self._metrics.told["ok"].add()
@@ -170,6 +171,8 @@ class ContextGuard(Policy):
         measured: _Measured | None = x.scratch.pop(NAME, None)
         if measured is None:
             return
+        if measured.shorter is not None and measured.shorter.plan is not None:
+            self._metrics.told["truncated" if measured.shorter.cut is not None else "unsummarised"].add()
         usage = x.scratch.get("usage")
         tokens = usage.prompt_tokens if usage is not None and not usage.estimated else measured.need.prompt
         self._metrics.length.observe(float(tokens))

@@ -60,6 +60,15 @@ def question(stream: bool = False, **more: Any) -> bytes:
     return chat("chat", *fields, messages=[document, QUESTION], stream=stream, user="u", **more)
 
 
+def counted(running: Edge) -> dict[str, float]:
+    """What the guard said of requests, by how many."""
+    told = {
+        status: running.worker._cells.counter("llm_request_context_length_total", "", {"status": status}).value
+        for status in ("ok", "tripped", "truncated", "unsummarised")
+    }
+    return {status: number for status, number in told.items() if number}
+
+
 async def test_every_part_is_summarised_and_the_summaries_stand_for_the_document() -> None:
     model = Model(said("it is lines"))
     async with raw_upstream(model) as upstream, edge(with_summaries(app(upstream.port, kind="openai"))) as running:
@@ -130,6 +139,10 @@ async def test_what_one_part_is_refused_the_client_is_refused() -> None:
             assert len(model.parts) == 2
             assert not model.asked
             assert (await running.ask(chat(stream=False))).status == 200
+            assert counted(running) == {"unsummarised": 1, "ok": 1}
+            model.failing.clear()
+            assert (await running.ask(question())).status == 200
+            assert counted(running) == {"unsummarised": 1, "ok": 1, "truncated": 1}
 
 
 async def test_an_answer_without_a_summary_is_an_upstreams_fault() -> None:
