@@ -25,7 +25,9 @@ from proxy.policy.env import PolicyEnv
 _MODELS: Final = "/models"
 _CLASSIFY: Final = "/classify"  # takes pictures and texts as they are; the query names the model
 _MAX_LIST_BYTES: Final = 1 << 20
-_OF_THE_WHOLE: Final = frozenset({b"content-encoding", b"etag", b"content-digest", b"repr-digest"})
+#: What a list is not asked for by: encoded, or a piece of it, it could not be read.
+_OF_A_PIECE: Final = frozenset({b"accept-encoding", b"range", b"if-range"})
+_OF_THE_WHOLE: Final = frozenset({b"content-encoding", b"content-range", b"etag", b"content-digest", b"repr-digest"})
 _NONE_NAMED: Final = (
     "This API key may use some models only, and the request names none that can be checked: name one in the field"
     " `model` of a JSON body."
@@ -67,7 +69,7 @@ class KeyModels(Policy):
         if not names and (x.has_body or x.method not in ("GET", "HEAD")):
             return refuse(x, Kind.FORBIDDEN, _NONE_NAMED)
         if x.method == "GET" and x.path.rstrip("/").endswith(_MODELS):
-            x.drop.add(b"accept-encoding")
+            x.drop |= _OF_A_PIECE
             add_filter(x, _Listed(allowed))
         return None
 
@@ -95,7 +97,7 @@ class _Listed(AnswerFilter):
         self._passes = False
 
     def head(self, x: Exchange, head: Head) -> None:
-        self._passes = head.status != 200
+        self._passes = not 200 <= head.status < 300
         self._held.clear()
         if not self._passes:
             head.content_length = None

@@ -102,6 +102,16 @@ async def test_a_list_that_cannot_be_read_is_not_sent() -> None:
     assert answered.get("Content-Encoding") is answered.get("ETag") is None
 
 
+async def test_no_piece_of_a_list_is_sent() -> None:
+    piece = answer(b"206 Partial Content", b'{"data":[{"id":"big"}', b"Content-Range: bytes 0-20/80")
+    async with raw_upstream(sends(piece)) as upstream:
+        config = bound(upstream.port)
+        async with edge(config, materials={"keys.yaml": keys_file(models=["small"])}) as running:
+            answered = await running.ask(get("/v1/models", KEY, "Range: bytes=0-20"))
+    assert b"big" not in answered.body
+    assert b"range" not in upstream.heads[0].lower()
+
+
 async def test_a_key_that_may_use_all_sends_what_it_likes() -> None:
     async with raw_upstream(sends(LISTED)) as upstream:
         config = bound(upstream.port)
