@@ -28,6 +28,8 @@ from proxy.upstream.upstream import Upstream
 MAX_ANSWER_BYTES: Final = 1 << 20
 #: What the client has said of its own request alone.
 _NOT_AGAIN: Final = frozenset({b"accept-encoding", b"expect", b"idempotency-key", b"x-idempotency-key"})
+#: Facts of policies by which forwarding goes: whom it lets wait, and how full an engine may be.
+_HOW_URGENT: Final = ("priority", "shed")
 _PASSED_ON: Final = frozenset({b"content-type", b"retry-after", b"retry-after-ms", b"x-should-retry"})
 
 
@@ -101,6 +103,7 @@ def _exchange(x: Exchange, body: bytes, document: dict[str, Any]) -> Exchange:
     own.routed_at, own.admitted_at = x.routed_at, x.admitted_at
     own.drop = x.drop | _NOT_AGAIN
     own.add = list(x.add)
+    own.scratch = {name: x.scratch[name] for name in _HOW_URGENT if name in x.scratch}
     own.body = HeldBody.made(own, body, document)
     return own
 
