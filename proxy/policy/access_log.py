@@ -73,6 +73,7 @@ def line(x: Exchange, outcome: Outcome, now: float) -> bytes:
     user_agent = x.fields.get(_USER_AGENT)
     trace = f'"{x.traceparent}"' if x.traceparent else "null"
     usage: Usage | None = x.scratch.get("usage")
+    variant: str | None = x.scratch.get("variant")
     return (
         f'{{"time":{at_ms // 1000}{_THOUSANDTHS[at_ms % 1000]},"id":"{x.request_id}",'
         f"{_who(x.client, x.key_id, x.method, x.host)},"
@@ -84,8 +85,13 @@ def line(x: Exchange, outcome: Outcome, now: float) -> bytes:
         f'"connect_ms":{_ms(admitted_at, connected_at)},"first_byte_ms":{_ms(connected_at, x.first_byte_at)},'
         f'"total_ms":{_ms(started_at, now)},'
         f'"user_agent":{_quoted(user_agent[: MAX_TEXT + 1]) if user_agent else "null"},'
-        f'"trace":{trace}{_tokens(x, usage) if usage is not None else ""}}}'
+        f'"trace":{trace}{_variant(variant) if variant is not None else ""}'
+        f"{_tokens(x, usage) if usage is not None else ''}}}"
     ).encode()
+
+
+def _variant(name: str) -> str:
+    return f',"variant":{_quoted(name)}'
 
 
 def _tokens(x: Exchange, usage: Usage) -> str:

@@ -38,6 +38,8 @@ log = logging.getLogger("headrace.proxy")
 
 NAME: Final = "variants"
 ALWAYS: Final = False
+#: Under which the access log finds the variant's name.
+LOGGED: Final = "variant"
 _OUTCOME_BYTES: Final = 4096
 _OUR_FAULT: Final = frozenset({Ending.INTERNAL, Ending.CLIENT_ERROR})
 
@@ -165,7 +167,10 @@ class Variants(Policy):
 
     def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
         use: _Use | None = x.scratch.pop(NAME, None)
-        if use is None or not x.upstream or outcome.ending in _OUR_FAULT:
+        if use is None:
+            return
+        x.scratch[LOGGED] = use.arm.name
+        if not x.upstream or outcome.ending in _OUR_FAULT:
             return
         good: bool | None = outcome.ending is Ending.COMPLETE and outcome.status < 400
         if outcome.ending is Ending.CLIENT_GONE:

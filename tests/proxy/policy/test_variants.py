@@ -55,6 +55,14 @@ def test_who_a_user_is(by: Any, headers: Fields, facts: dict[str, Any], who: str
     assert user(policy(user=by), headers, **facts).startswith(who)
 
 
+def test_the_access_log_names_the_variant() -> None:
+    lines: list[bytes] = []
+    served = chain({"variants": {"of": {"b": TRIAL}, "user": {"header": "X-User"}}}, lines=lines)
+    for i in range(100):
+        serve(served, exchange("/x", [("X-User", f"u{i}")]))
+    assert {json.loads(line)["variant"] for line in lines} == {"b", "control"}
+
+
 def test_the_answer_tells_the_variant_and_the_request_has_its_fields() -> None:
     served = chain({"variants": {"of": {"b": TRIAL}, "user": {"header": "X-User"}}})
     given: dict[str, list[tuple[bytes, bytes]]] = {}
