@@ -158,7 +158,7 @@ PURE = [
     "proxy/shared/sliding.py",
     "proxy/strict_json.py",
     "proxy/templates.py",
-    "proxy/token_limits.py",
+    "proxy/policy/token_limits.py",
     "proxy/upstream/addresses.py",
     "proxy/upstream/attempts.py",
     "proxy/upstream/balance.py",
@@ -174,7 +174,7 @@ PURE = [
     "proxy/upstream/permit.py",
     "proxy/upstream/breaker_report.py",
     "proxy/head_watch.py",
-    "proxy/model_limits.py",
+    "proxy/policy/model_limits.py",
     "proxy/upstream/window.py",
     "proxy/variants/assignment.py",
     "proxy/variants/experiment.py",
@@ -253,3 +253,31 @@ def test_only_named_files_import_the_runtime() -> None:
         if any(module.partition(".")[0] == "onnxruntime" for module in imports(path))
     }
     assert users <= {"engine/session.py", "engine/llm/decoder.py"}
+
+
+def test_whichever_module_of_policies_is_imported_first_it_can_be() -> None:
+    """``proxy.policy`` imports all policies: what these import must not ask for ``proxy.policy`` in its turn, or it
+    depends on who was first whether that is there."""
+    found = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in sources("proxy")}
+    needed, waiting = set(), ["proxy.policy.__init__"]
+    while waiting:
+        module = waiting.pop()
+        if module in found and module not in needed:
+            needed.add(module)
+            waiting += imports_at_once(found[module])
+    assert "proxy.named_limit" in needed
+    others = {module for module in needed if not module.startswith("proxy.policy.")}
+    rings = {
+        module for module in others if any(each.startswith("proxy.policy") for each in imports_at_once(found[module]))
+    }
+    assert not rings
+
+
+def imports_at_once(path: Path) -> Iterator[str]:
+    """What a file of ``proxy`` imports when it is imported, modules and what may be modules."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)

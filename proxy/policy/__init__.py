@@ -15,7 +15,7 @@ from pydantic import create_model
 
 from proxy.chain import Chain, Policy
 from proxy.config import Table
-from proxy.model_limits import build_model_limits
+from proxy.policy.model_limits import build_model_limits
 from proxy.policy import (
     access,
     access_log,

@@ -27,7 +27,7 @@ from proxy.shared.limit import decide_together
 
 NAME: Final = "rate_limit"
 ALWAYS: Final = False
-#: By which a request knows how it stands to the limits of its model (``proxy.model_limits``).
+#: By which a request knows how it stands to the limits of its model (``proxy.policy.model_limits``).
 OF_MODEL: Final = "rate_limit of the model"
 
 Config = Annotated[tuple[str, ...], Field(min_length=1)]  # names of limits

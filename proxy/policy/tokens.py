@@ -33,7 +33,7 @@ from proxy.llm.usage import Usage, asking_for_usage
 from proxy.llm.usage_filter import BYTES_PER_TOKEN, UsageFilter
 from proxy.policy.env import PolicyEnv
 from proxy.policy.rate_limit import give_back
-from proxy.token_limits import TokenLimits, build_token_limits
+from proxy.policy.token_limits import TokenLimits, build_token_limits
 from proxy.units import Percent, Size
 from proxy.usage_log import UsageLog, UsageRecord
 

@@ -1,7 +1,7 @@
 """The limits of the models of a route: each request counts under those of the model that it is for. Pure.
 
 They stand beside the route's own limits: all must have room, and what one of them refuses counts under none. A limit
-that several models name is one for all of them. Tokens of the same limits are counted by ``proxy.token_limits``.
+that several models name is one for all of them. Tokens of the same limits are counted by ``proxy.policy.token_limits``.
 """
 
 from __future__ import annotations

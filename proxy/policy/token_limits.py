@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from proxy.exchange import Exchange, Head, Reply
 from proxy.limit_fields import tell_limits
-from proxy.model_limits import limits_of_models
+from proxy.policy.model_limits import limits_of_models
 from proxy.named_limit import NamedLimit, Standing
 from proxy.policy.env import PolicyEnv
 from proxy.policy.rate_limit import give_back, refusal, stand
@@ -53,7 +53,7 @@ class _Set:
 
 
 class TokenLimits:
-    """Of one route. by_model: those of models beside them (``proxy.model_limits``)."""
+    """Of one route. by_model: those of models beside them (``proxy.policy.model_limits``)."""
 
     def __init__(
         self, limits: Sequence[NamedLimit], by_model: Mapping[str, Sequence[NamedLimit]] | None = None

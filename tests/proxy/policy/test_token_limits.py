@@ -14,7 +14,7 @@ from proxy.exchange import Head
 from proxy.policy import PolicyEnv, States
 from proxy.policy.rate_limit import build
 from proxy.shared.table import SharedTable
-from proxy.token_limits import TokenLimits, build_token_limits
+from proxy.policy.token_limits import TokenLimits, build_token_limits
 from tests.proxy.make import exchange
 
 
