@@ -15,7 +15,6 @@ from pydantic import create_model
 
 from proxy.chain import Chain, Policy
 from proxy.config import Table
-from proxy.policy.model_limits import build_model_limits
 from proxy.policy import (
     access,
     access_log,
@@ -37,6 +36,7 @@ from proxy.policy import (
     variants,
 )
 from proxy.policy.env import PolicyEnv, PolicyModule, States
+from proxy.policy.model_limits import build_model_limits
 from proxy.policy.private_answers import PrivateAnswers
 
 __all__ = ["POLICIES", "PolicyEnv", "PolicyModule", "PolicySet", "States", "build_chain"]

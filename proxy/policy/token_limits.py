@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from proxy.exchange import Exchange, Head, Reply
 from proxy.limit_fields import tell_limits
-from proxy.policy.model_limits import limits_of_models
 from proxy.named_limit import NamedLimit, Standing
 from proxy.policy.env import PolicyEnv
+from proxy.policy.model_limits import limits_of_models
 from proxy.policy.rate_limit import give_back, refusal, stand
 from proxy.shared.limit import decide_together
 
