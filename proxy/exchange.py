@@ -162,8 +162,9 @@ class Exchange:
         # The body, on a route with policies that read it; and what its answer goes through (``answer_filter``).
         self.body: HeldBody | None = None
         self.filters: list[AnswerFilter] | None = None
-        # Sends a request of ours to where this one goes, with a body and what that is as JSON; None: nobody can now.
-        self.ask: Callable[[bytes, dict[str, Any]], Awaitable[OwnAnswer]] | None = None
+        # Sends a request of ours to where this one goes, with a body and what that is as JSON, and tells when it was
+        # sent in vain; None: nobody can now.
+        self.ask: Callable[[bytes, dict[str, Any], Callable[[], None]], Awaitable[OwnAnswer]] | None = None
         # On a route by models: the upstreams that may be asked, in this order, and the one that was asked last.
         self.targets: tuple[Target, ...] | None = None
         self.served_by: Target | None = None

@@ -8,7 +8,7 @@ are no client's. They end with the request for which they are made, and when its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -57,8 +57,9 @@ class Asker:
         self._upstreams = upstreams
         self._relays = relays
 
-    async def ask(self, body: bytes, document: dict[str, Any]) -> OwnAnswer:
-        """The answer to a request with this body, which is this document; path and fields are the client's."""
+    async def ask(self, body: bytes, document: dict[str, Any], left: Callable[[], None]) -> OwnAnswer:
+        """The answer to a request with this body, which is this document; path and fields are the client's. left: told
+        if nobody waits for the answer any more to what an upstream has been sent."""
         x = _exchange(self._x, body, document)
         client = _NoClient()
         sink = _Collector(client)
@@ -84,6 +85,8 @@ class Asker:
         except asyncio.CancelledError:
             await client.leave()
             await ended
+            if x.connected_at:
+                left()
             raise
         return _told(x, end, sink)
 

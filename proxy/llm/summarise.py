@@ -79,7 +79,8 @@ class Summarise(Policy):
         assert isinstance(x.body.json, dict)
         self._requests.add()
         document = request_for(part, x.body.json, self._how, tokens)
-        answer = await x.ask(orjson.dumps(document), document)
+        # Whoever leaves has used what the upstream was given to read, as with a request of its own.
+        answer = await x.ask(orjson.dumps(document), document, lambda: _use(x, Usage(_estimated(part), 0)))
         if answer.reply is not None:
             raise _Refused(answer.reply)
         value = _parsed(answer.body)

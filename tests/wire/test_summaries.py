@@ -228,3 +228,24 @@ async def test_what_the_parts_have_used_is_counted() -> None:
         num_used = len(model.parts) + len(model.asked) - len(model.failing)
         assert (got.status, num_used) == ((400, 2) if model.failing else (200, len(model.parts) + 1))
         assert told == {"prompt": 100.0 * num_used, "completion": 10.0 * num_used}
+
+
+async def test_what_was_sent_for_a_client_that_leaves_is_counted() -> None:
+    arrived = asyncio.Event()
+
+    async def silent(side: UpstreamSide) -> None:
+        if await side.request() is not None:
+            arrived.set()
+            await side.gone()
+
+    async with raw_upstream(silent) as upstream:
+        config = with_summaries(app(upstream.port, kind="openai"), at_once=1)
+        config["routes"][0]["policies"]["tokens"] = {}
+        async with edge(config) as running:
+            client = await running.connect()
+            await client.send(question())
+            await reached(arrived)
+            client.reset()
+            labels = {"route": running.config.routes[0].label, "kind": "prompt"}
+            await eventually(lambda: running.worker._cells.counter("llm_tokens_total", "", labels).value > 100.0)
+            assert len(upstream.heads) == 1
