@@ -13,8 +13,8 @@ from proxy.config import Limit
 from proxy.exchange import Head
 from proxy.policy import PolicyEnv, States
 from proxy.policy.rate_limit import build
-from proxy.shared.table import SharedTable
 from proxy.policy.token_limits import TokenLimits, build_token_limits
+from proxy.shared.table import SharedTable
 from tests.proxy.make import exchange
 
 
