@@ -18,6 +18,10 @@ from proxy.usage_store import SLOT_S, Place, StoreError, Sums, UsageStore
 log = logging.getLogger("headrace.proxy")
 
 MAX_WAITING: Final = 10_000  # sums, in one worker
+#: Models that one key has rows for in a quarter of an hour, in one worker. Where an upstream answers to any name, its
+#: clients make names up: they would push the rows of all others out of the record.
+MAX_MODELS: Final = 200
+OTHER_MODELS: Final = "(others)"
 _WRITE_S: Final = 1.0
 _FORGET_S: Final = 60.0
 _MAX_NAME: Final = 256
@@ -54,6 +58,8 @@ class UsageLog:
         self._recorded = recorded
         self._dropped = dropped
         self._waiting: dict[Place, Sums] = {}
+        self._models: dict[str, set[str]] = {}  # by key, of the last quarter of an hour
+        self._models_at = 0
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="usage")
@@ -66,8 +72,9 @@ class UsageLog:
     def record(self, record: UsageRecord) -> None:
         """Take note of a request; returns at once. Once for each."""
         slot_at = int(record.wall_at // SLOT_S) * SLOT_S
+        key = _name(record.key_id)
         place = Place(
-            slot_at, _name(record.key_id), _name(record.tenant), _name(record.team), _name(record.model),
+            slot_at, key, _name(record.tenant), _name(record.team), self._model(slot_at, key, _name(record.model)),
             _name(record.upstream), _name(record.route), record.status,
         )  # fmt: skip
         num_prompt, num_completion, num_cached = [
@@ -95,6 +102,18 @@ class UsageLog:
             self._store.close()
             self._store = None
         self._dropped(sum(each.requests for each in self._waiting.values()))
+
+    def _model(self, slot_at: int, key: str, model: str) -> str:
+        """What a model is recorded as."""
+        if slot_at > self._models_at:
+            self._models_at = slot_at
+            self._models.clear()
+        known = self._models.setdefault(key, set())
+        if model not in known:
+            if len(known) >= MAX_MODELS:
+                return OTHER_MODELS
+            known.add(model)
+        return model
 
     def _take(self, place: Place, sums: Sums) -> None:
         before = self._waiting.get(place)

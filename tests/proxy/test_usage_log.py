@@ -65,6 +65,21 @@ async def test_what_nobody_could_have_said_is_bounded(tmp_path: Path) -> None:
     assert (sums.prompt_tokens, sums.completion_tokens) == ((1 << 36) - 1, 0)
 
 
+async def test_names_that_a_key_makes_up_do_not_push_others_out(tmp_path: Path) -> None:
+    file = tmp_path / "usage.db"
+    async with opened(file) as log:
+        for i in range(usage_log.MAX_WAITING + 10):
+            log.record(record(model=f"made-up-{i}"))
+        log.record(record(model="made-up-7"))
+        log.record(record(key_id="other", model="real"))
+        log.record(record(wall_at=WALL + 900, model="real"))
+    kept = rows(file)
+    assert len(kept) == usage_log.MAX_MODELS + 3
+    sums = {(place.key, place.model): each.requests for place, each in kept}
+    assert sums["k", usage_log.OTHER_MODELS] == usage_log.MAX_WAITING + 10 - usage_log.MAX_MODELS
+    assert (sums["k", "made-up-7"], sums["other", "real"], sums["k", "real"]) == (2, 1, 1)
+
+
 async def test_it_is_written_while_requests_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage_log, "_WRITE_S", 0.0)
     written = asyncio.Event()
