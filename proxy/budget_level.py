@@ -125,7 +125,7 @@ class Standing:
     one counts; inf: never. wall: when it was asked. All is asked between ``enter_all`` and ``leave_all`` of the level's
     memory."""
 
-    __slots__ = ("amount", "cost", "key", "level", "refuses", "reset_s", "used", "wall", "window")
+    __slots__ = ("_beginning", "amount", "cost", "key", "level", "refuses", "reset_s", "used", "wall", "window")
 
     def __init__(self, level: BudgetLevel, key: str, amount: int, cost: int, wall: float) -> None:
         self.level = level
@@ -133,6 +133,7 @@ class Standing:
         self.amount = amount
         self.cost = cost
         self.wall = wall
+        self._beginning = level.begun.version()
         self.window = window = level.window(wall)
         self.used = level.memory.used(key, wall, window.start)
         self.refuses = self.used + cost > amount
@@ -150,9 +151,12 @@ class Standing:
 
     def settle(self, tokens: int) -> None:
         """The request has used so many tokens; one that has used none is no request either."""
-        used = tokens if self.level.unit == "tokens" else min(1, tokens)
-        if used != self.cost:
-            self.level.memory.correct(self.key, used - self.cost, self.wall, self.window.start)
+        level = self.level
+        used = tokens if level.unit == "tokens" else min(1, tokens)
+        # A budget that went and came back meanwhile began with the record, which knows nothing of what was taken.
+        taken = self.cost if level.begun.version() == self._beginning else 0
+        if used != taken:
+            level.memory.correct(self.key, used - taken, self.wall, self.window.start)
 
     def look_ahead(self) -> None:
         """Find ``reset_s``."""

@@ -134,6 +134,23 @@ async def test_a_budget_that_went_and_comes_back_begins_anew(tmp_path: Path) -> 
     assert left(again[1:], of(), T0 + 2) == 50
 
 
+@pytest.mark.parametrize("window", ["calendar", "rolling"])
+async def test_what_was_taken_before_a_budget_went_is_not_given_back_when_it_is_there_again(
+    tmp_path: Path, window: str
+) -> None:
+    shared, table = SharedTable.alone(), {"b": {"tokens": 200, "per": "day", "window": window}}
+    path = stored(tmp_path / "usage.db", used(T0, 50))
+    before = levels(shared, **table)
+    await begin(before, path, T0)
+    x, made = of(), Budgets(before)
+    assert made.admit(x, 150, 0.0, T0) is None
+    forget(before, ())
+    again = levels(shared, **table)
+    await begin(again, path, T0 + 1)
+    made.settle(x, 10, 2.0)
+    assert left(again, of(), T0 + 2) == 140
+
+
 async def test_another_period_is_another_count(tmp_path: Path) -> None:
     shared = SharedTable.alone()
     path = stored(tmp_path / "usage.db", used(T0 - 13 * HOUR, 100), used(T0 - 1, 50))
