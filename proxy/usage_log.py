@@ -23,6 +23,7 @@ MAX_WAITING: Final = 10_000  # sums, in one worker
 MAX_MODELS: Final = 200
 OTHER_MODELS: Final = "(others)"
 _WRITE_S: Final = 1.0
+_LATE_S: Final = 86400  # by which requests that ended were admitted earlier
 _FORGET_S: Final = 60.0
 _MAX_NAME: Final = 256
 _MAX_TOKENS: Final = (1 << 36) - 1  # an upstream may say anything
@@ -105,7 +106,7 @@ class UsageLog:
 
     def _model(self, slot_at: int, key: str, model: str) -> str:
         """What a model is recorded as."""
-        if slot_at > self._models_at:
+        if not 0 <= self._models_at - slot_at < _LATE_S:  # a later one, or the clock was put back
             self._models_at = slot_at
             self._models.clear()
         known = self._models.setdefault(key, set())
