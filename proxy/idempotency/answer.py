@@ -13,7 +13,9 @@ from proxy.exchange import Head, Reply
 REPLAYED = (b"Idempotent-Replayed", b"true")
 FINGERPRINT_BYTES = 32
 _SIZES = Struct("<II")  # of the head; of the body plus one, or 0: it was too large to be kept
-_NOT_AGAIN = frozenset((b"date", b"content-length"))  # made anew
+_NOT_AGAIN = frozenset((b"date", b"content-length", b"x-envoy-attempt-count"))  # made anew, or of this time alone
+#: What was left of limits then: now it is other numbers, which those who count tell.
+_OF_LIMITS = (b"ratelimit", b"x-ratelimit-")
 
 
 class StoredAnswer(NamedTuple):
@@ -28,7 +30,9 @@ class StoredAnswer(NamedTuple):
     def of(cls, fingerprint: bytes, head: Head, body: bytes | None) -> StoredAnswer:
         """The answer with this head, less what every answer gets of its own. Of one without its body nothing but the
         status is kept."""
-        headers = tuple(field for field in head.headers if field[0].lower() not in _NOT_AGAIN)
+        names = (field[0].lower() for field in head.headers)
+        kept = [name not in _NOT_AGAIN and not name.startswith(_OF_LIMITS) for name in names]
+        headers = tuple(field for field, stays in zip(head.headers, kept, strict=True) if stays)
         return cls(fingerprint, head.status, headers if body is not None else (), body)
 
     def reply(self) -> Reply:

@@ -339,3 +339,13 @@ async def test_a_deadline_that_passes_is_settled_by_what_was_shown(begins: bool)
         await client.rest()
         await reached(upstream.left)
         assert await used(running) == HI_TOKENS + 3 * begins
+
+
+async def test_a_replayed_answer_tells_no_old_numbers() -> None:
+    async with raw_upstream(answering(WHOLE)) as upstream, edge(openai_app(upstream.port, idempotency={})) as running:
+        asked = chat("m", "Idempotency-Key: k", stream=False)
+        first, again = await running.ask(asked), await running.ask(asked)
+    assert len(upstream.heads) == 1
+    assert first.get("x-ratelimit-remaining-tokens") is not None
+    assert again.get("idempotent-replayed") == "true"
+    assert not [name for name, _ in again.fields if "ratelimit" in name.lower()]

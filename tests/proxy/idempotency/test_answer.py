@@ -36,6 +36,12 @@ def test_a_replayed_answer_is_marked_and_dated_anew() -> None:
     assert reply.body == b"ok"
 
 
+def test_a_replayed_answer_says_nothing_of_what_was_left_of_limits() -> None:
+    of_limits = [b"RateLimit", b"RateLimit-Policy", b"X-RateLimit-Reset", b"x-ratelimit-remaining-tokens"]
+    head = Head(200, [(name, b"0") for name in (*of_limits, b"X-Envoy-Attempt-Count", b"X-Rate")])
+    assert StoredAnswer.of(bytes(32), head, b"ok").headers == ((b"X-Rate", b"0"),)
+
+
 def test_of_an_answer_without_its_body_no_header_is_kept() -> None:
     assert StoredAnswer.of(bytes(32), Head(200, [(b"Set-Cookie", b"a=b")]), None).headers == ()
 
