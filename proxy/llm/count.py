@@ -11,15 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from proxy.config import Table
 from proxy.exchange import Exchange
 from proxy.held_body import body_threads
 from proxy.llm.context import ANSWER_TOKENS, MESSAGE_TOKENS, SENT
 from proxy.llm.encodings import TextCounter, text_counter
+from proxy.llm.request import LlmRequest
 
 PIECE_CHARACTERS: Final = 4096  # take about 2 ms
+_SHORT_BODY_BYTES: Final = 16 << 10  # a longer one may have many messages of little text, each of which takes its time
 _NAME: Final = "prompt_tokens"
 _REMEMBERED_CHARACTERS: Final = 256  # shorter text is counted sooner than it is found
 _MAX_REMEMBERED: Final = 1 << 15  # counts, of 100 bytes or so
@@ -53,23 +55,55 @@ async def count_prompt(x: Exchange, counter_of: CounterOf | None = None) -> Prom
     sent: PromptTokens | None = x.scratch.get(SENT)
     if sent is not None:
         return sent
-    llm = x.body.llm if x.body is not None else None
-    if llm is None:
+    body = x.body
+    llm = body.llm if body is not None else None
+    if body is None or llm is None:
         return PromptTokens(0, False)
     counter = counter_of(x.scratch.get("model") or llm.model) if counter_of is not None else text_counter("o200k")
     counted: dict[str, PromptTokens] = x.scratch.setdefault(_NAME, {})
     known = counted.get(counter.name)
     if known is None:
-        texts = llm.texts if not llm.tools else (*llm.texts, str(llm.tools))
-        short = sum(map(len, texts)) <= PIECE_CHARACTERS
+        short = len(body.data or b"") <= _SHORT_BODY_BYTES and sum(map(len, llm.texts)) <= PIECE_CHARACTERS
         if short:
-            tokens = count_texts(texts, counter)
+            tokens = _count_all(llm, counter)
         else:
-            tokens = await asyncio.get_running_loop().run_in_executor(body_threads(), count_texts, texts, counter)
+            tokens = await asyncio.get_running_loop().run_in_executor(body_threads(), _count_all, llm, counter)
         around = len(llm.messages) * MESSAGE_TOKENS + (ANSWER_TOKENS if llm.messages else 0)
         exact = counter.own and short and not llm.messages and not llm.tools
         known = counted[counter.name] = PromptTokens(tokens + llm.num_token_ids + around, exact)
     return known
+
+
+def _count_all(llm: LlmRequest, counter: TextCounter) -> int:
+    return count_texts(llm.texts if not llm.tools else (*llm.texts, str(llm.tools)), counter)
+
+
+async def count_longest(x: Exchange, prompts: Sequence[Any], counter_of: CounterOf) -> PromptTokens:
+    """The tokens of the longest of several prompts, texts or lists of token ids, of a request that was read."""
+    assert x.body is not None
+    assert x.body.llm is not None
+    counter = counter_of(x.scratch.get("model") or x.body.llm.model)
+    texts = [each for each in prompts if isinstance(each, str)]
+    short = sum(map(len, texts)) <= PIECE_CHARACTERS
+    if short:
+        tokens = _most(texts, counter)
+    else:
+        tokens = await asyncio.get_running_loop().run_in_executor(body_threads(), _most, texts, counter)
+    most_ids = max([len(each) for each in prompts if isinstance(each, list)], default=0)
+    return PromptTokens(max(tokens, most_ids), counter.own and short)
+
+
+def _most(texts: Sequence[str], counter: TextCounter) -> int:
+    return max([_count(text, counter) for text in texts], default=0)
+
+
+async def count_tools(llm: LlmRequest, counter: TextCounter) -> int:
+    """The tokens of what a request says of its tools, as ``count_prompt`` counts them with the rest."""
+    if not llm.tools:
+        return 0
+    return await asyncio.get_running_loop().run_in_executor(
+        body_threads(), lambda: count_texts((str(llm.tools),), counter)
+    )
 
 
 def count_texts(texts: Sequence[str], counter: TextCounter | None = None) -> int:

@@ -13,7 +13,7 @@ import orjson
 from proxy.answer_filter import add_filter
 from proxy.exchange import Exchange, Head, Reply
 from proxy.llm.context import SENT
-from proxy.llm.count import CounterOf, PromptTokens, count_prompt, count_texts
+from proxy.llm.count import CounterOf, PromptTokens, count_prompt, count_tools
 from proxy.llm.encodings import TextCounter
 from proxy.llm.fitting import Asked, Truncate, Window, fit
 from proxy.llm.notes import NotesFilter, add_headers
@@ -77,7 +77,7 @@ async def find_shorter(
     counted = await count_prompt(x, counter_of)
     counter = counter_of(x.scratch.get("model") or llm.model)
     share = 1.0 + (0.0 if counted.exact else margin)
-    tools = count_texts((str(llm.tools),), counter) if llm.tools else 0
+    tools = await count_tools(llm, counter)
     asked = Asked(x.body.json.get(field), tools, int((context - answer) / share), int(context / share))
     found = await fit(asked, how, counter)
     if found is None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from base64 import b64encode
+from typing import Any
 
 import orjson
 import pytest
@@ -14,8 +16,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
+from proxy.held_body import HeldBody
 from proxy.llm import count
-from proxy.llm.count import PIECE_CHARACTERS, count_texts, counter_beside, counters_of
+from proxy.llm.count import PIECE_CHARACTERS, count_prompt, count_texts, count_tools, counter_beside, counters_of
 from proxy.llm.encodings import (
     PATTERNS,
     TextCounter,
@@ -24,6 +27,7 @@ from proxy.llm.encodings import (
     packed_ranks,
     text_counter,
 )
+from tests.proxy.make import exchange
 
 TIKTOKENS = {"o200k": openai_public.o200k_base, "cl100k": openai_public.cl100k_base}
 NAMES = sorted(TIKTOKENS)
@@ -124,3 +128,27 @@ def test_a_models_own_pieces_count_without_its_control_tokens() -> None:
     for broken in (b"{", orjson.dumps({"model": {}})):
         with pytest.raises(ValueError, match=r"."):
             counter_by_pieces("broken", broken)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"messages": [{"role": "user", "content": ""}] * 5000},
+        {"messages": [{"role": "user", "content": "hi"}], "tools": [{"name": str(i)} for i in range(5000)]},
+    ],
+)
+async def test_what_takes_long_is_counted_in_a_thread_however_little_text_it_has(document: dict[str, Any]) -> None:
+    seen: set[threading.Thread] = set()
+
+    def encode(text: str) -> list[int]:
+        seen.add(threading.current_thread())
+        return []
+
+    counter = TextCounter("none", encode)
+    x = exchange("/v1/chat/completions", method="POST")
+    x.body = HeldBody.made(x, orjson.dumps(document), document)
+    await count_prompt(x, lambda _model: counter)
+    assert x.body.llm is not None
+    await count_tools(x.body.llm, counter)
+    assert seen
+    assert threading.main_thread() not in seen
