@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import log
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from proxy.upstream.balance_hash import hash_of, mix
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_TARGETS: Final = 8  # asked for one request at most
 _PREFIX_CHARACTERS: Final = 2048  # of a prompt, which decide where it goes
+_PREFIX_PARTS: Final = 64  # of a message
 _SPAN: Final = float(1 << 64)
 
 T = TypeVar("T")
@@ -162,8 +163,19 @@ def prefix_of(llm: LlmRequest) -> int:
     """What stands for the beginning of a prompt: up to the first thing that the user says, which all turns of a
     conversation have in common."""
     texts: list[str] = []
+    num_characters = 0
     for message in llm.messages:
-        texts += (str(message.get("role")), str(message.get("content")))
-        if message.get("role") == "user":
+        role, content = message.get("role"), message.get("content")
+        parts = content[:_PREFIX_PARTS] if isinstance(content, list) else (content,)
+        said = [_beginning_of(each) for each in (role, *parts)]
+        texts += said
+        num_characters += len(said) + sum(map(len, said))
+        if role == "user" or num_characters > _PREFIX_CHARACTERS:
             break
-    return hash_of("\0".join(texts or llm.texts[:1])[:_PREFIX_CHARACTERS])
+    return hash_of("\0".join(texts or [text[:_PREFIX_CHARACTERS] for text in llm.texts[:1]])[:_PREFIX_CHARACTERS])
+
+
+def _beginning_of(part: Any) -> str:
+    """Of the text of a message, or of one part of it."""
+    text = part.get("text", part.get("type")) if isinstance(part, dict) else part
+    return text[:_PREFIX_CHARACTERS] if isinstance(text, str) else ""

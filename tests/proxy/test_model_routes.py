@@ -96,6 +96,27 @@ def test_turns_of_a_conversation_begin_alike() -> None:
     assert one != three
 
 
+def test_no_more_of_a_prompt_is_looked_at_than_its_beginning() -> None:
+    class Message(dict[str, Any]):
+        num_looked_at = 0
+
+        def get(self, name: str, default: Any = None) -> Any:
+            Message.num_looked_at += 1
+            return super().get(name, default)
+
+    view = view_request("/v1/chat/completions", {"messages": [{"role": "system", "content": []}] * 100_000})
+    assert view is not None
+    prefix_of(view._replace(messages=tuple(map(Message, view.messages))))
+    assert 0 < Message.num_looked_at < 2000
+    parts = [{"type": "text", "text": "a" * 1_000_000}, {"type": "image_url", "image_url": {"url": "x"}}]
+    views = [
+        view_request("/v1/chat/completions", {"messages": [{"role": "user", "content": each}]})
+        for each in (parts, "a" * 5000, "b")
+    ]
+    with_parts, long, other = (prefix_of(each) for each in views if each is not None)
+    assert with_parts == long != other
+
+
 def test_shares_are_never_zero() -> None:
     target = Target("r", "u", "m")
     assert all(0.0 < prefix_share(prefix)(target) <= 1.0 for prefix in range(1000))
