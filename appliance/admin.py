@@ -3,6 +3,7 @@
 The port has GET /metrics, /status, /events and /healthz; the socket has them too, and POST /reload, /breakers, /events,
 /variants, /models, /status and /stop. The port answers to addresses and to localhost alone: a web page whose name was
 made to point at 127.0.0.1 sends its own name.
+An order that names a configuration file is carried out by the headrace that serves this file alone.
 Knows the box only by the few questions and orders of ``Box``.
 """
 
@@ -15,13 +16,13 @@ from contextlib import aclosing
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from appliance import breakers, metrics, model_orders, variants
-from appliance.admin_client import SOCKET_NAME
+from appliance.admin_client import CONFIGURATION_HEADER, SOCKET_NAME
 from appliance.event_ring import MAX_FOLLOWERS, EventRing
 
 _MAX_BODY_BYTES = 64 << 10
@@ -42,6 +43,8 @@ class Box(Protocol):
 
     @property
     def event_ring(self) -> EventRing: ...
+    @property
+    def configuration_path(self) -> Path: ...
 
 
 class Admin:
@@ -62,7 +65,7 @@ class Admin:
             web.post("/status", self._status),
             web.post("/stop", self._stop),
         ]
-        await self._open("socket", _bind_for_owner(runtime_dir / SOCKET_NAME), orders)
+        await self._open("socket", _bind_for_owner(runtime_dir / SOCKET_NAME), orders, self._refuse_misdirected)
 
     async def open_port(self, sock: socket.socket | None) -> None:
         """Show readings on this bound socket, in place of the one before; None: on the unix socket alone."""
@@ -93,6 +96,14 @@ class Admin:
             await web.SockSite(runner, sock, backlog=64).start()
         if before is not None:
             await before.cleanup()
+
+    @web.middleware
+    async def _refuse_misdirected(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        meant = request.headers.get(CONFIGURATION_HEADER)
+        served = self._box.configuration_path
+        if meant is not None and not _is_same(os.fsdecode(unquote_to_bytes(meant)), served):
+            return web.json_response({"configuration": str(served)}, status=421)
+        return await handler(request)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=await self._box.metrics(), headers={"Content-Type": metrics.CONTENT_TYPE})
@@ -172,6 +183,10 @@ class Admin:
 def _check(order: Any, known: Sequence[str]) -> None:
     if order not in known:
         raise web.HTTPBadRequest(text=f"{order!r} is no order; known: {', '.join(known)}\n")
+
+
+def _is_same(meant: str, served: Path) -> bool:
+    return os.path.realpath(meant) == os.path.realpath(served)
 
 
 @web.middleware

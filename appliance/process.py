@@ -150,6 +150,11 @@ class Appliance:
             admin=self._current.admin_address,
         )
 
+    @property
+    def configuration_path(self) -> Path:
+        """The file that is served."""
+        return self._path.absolute()
+
     def faults(self) -> tuple[str, ...]:
         """Why it is not ready; empty: it is."""
         return self._supervisor.statistics().faults

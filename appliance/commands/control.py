@@ -42,22 +42,36 @@ def status(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -
 
 
 def ask(config: Path, verb: str, **arguments: Any) -> dict[str, Any]:
-    """What the headrace of this configuration answers. Raises CommandError if none does."""
+    """What the headrace of this configuration answers. Raises CommandError if none does; no other one does anything."""
     from appliance.admin_client import call
     from appliance.config import locate_runtime_dir
 
-    runtime_dir = locate_runtime_dir(config, os.environ, os.getuid())
+    runtime_dir, problems = locate_runtime_dir(config, os.environ, os.getuid())
     try:
-        return call(runtime_dir, verb, **arguments)
-    except PermissionError:
-        message = f"may not talk to the headrace in {runtime_dir}: run this as root or as the user that serves"
-        raise CommandError(message) from None
-    except (FileNotFoundError, ConnectionRefusedError):
-        message = f"no headrace serves {config}: nothing answers in {runtime_dir}; start it with `headrace serve`"
-        raise CommandError(message, exit_codes.UNAVAILABLE) from None
+        return call(runtime_dir, verb, configuration=config, **arguments)
     except OSError as error:
-        message = f"the headrace in {runtime_dir} did not answer: {error}; see its log"
-        raise CommandError(message, exit_codes.UNAVAILABLE) from None
+        if not problems:
+            raise _explain(error, config, runtime_dir) from None
+    for problem in problems:  # by them it was only likely where to look
+        note(str(problem))
+    message = f"found no headrace that serves {config}; mend the file and ask again"
+    raise CommandError(message, exit_codes.CANNOT_BOOT)
+
+
+def _explain(error: OSError, config: Path, runtime_dir: Path) -> CommandError:
+    from appliance.admin_client import MisdirectedError
+
+    match error:
+        case PermissionError():
+            message = f"may not talk to the headrace in {runtime_dir}: run this as root or as the user that serves"
+            return CommandError(message)
+        case MisdirectedError(serves=other):
+            message = f"the headrace in {runtime_dir} serves {other}, not {config}; to ask it, say `-c {other}`"
+        case FileNotFoundError() | ConnectionRefusedError():
+            message = f"no headrace serves {config}: nothing answers in {runtime_dir}; start it with `headrace serve`"
+        case _:
+            message = f"the headrace in {runtime_dir} did not answer: {error}; see its log"
+    return CommandError(message, exit_codes.UNAVAILABLE)
 
 
 def _print_tree(table: dict[str, Any], indent: str = "") -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from appliance.config.files import read
-from appliance.config.problems import ConfigurationError
+from appliance.config.document import MAX_BYTES, parse
+from appliance.config.files import read, read_bytes
+from appliance.config.problems import ConfigurationError, Problem
 
 #: A unix socket's path has at most 107 bytes; this leaves room for ``/engine-GENERATION.sock``.
 MAX_RUNTIME_DIR_BYTES = 80
@@ -32,10 +33,25 @@ def runtime_dir_of(path: Path, written: str | None, environ: Mapping[str, str], 
     return Path(tempfile.gettempdir()) / f"headrace-{uid}-{tag}"
 
 
-def locate_runtime_dir(path: Path, environ: Mapping[str, str], uid: int) -> Path:
-    """The runtime directory of the headrace that serves ``path``, even while the file is broken otherwise."""
+def locate_runtime_dir(path: Path, environ: Mapping[str, str], uid: int) -> tuple[Path, Sequence[Problem]]:
+    """The runtime directory of the headrace that serves ``path``; and, if the file cannot be read, why.
+
+    Then it is only likely: another headrace may answer there, and is to be told which file is meant.
+    """
+    problems: Sequence[Problem] = ()
     try:
         written = read(path)[0].data.get("runtime_dir")
+    except ConfigurationError as error:
+        written, problems = _likely_written(path), error.problems
+    return runtime_dir_of(path, written if isinstance(written, str) else None, environ, uid), problems
+
+
+def _likely_written(path: Path) -> object:
+    """What the one line of a broken file says."""
+    try:
+        for line in read_bytes(path, MAX_BYTES).splitlines():
+            if line.startswith(b"runtime_dir:"):
+                return parse(line, str(path)).data["runtime_dir"]
     except ConfigurationError:
-        written = None
-    return runtime_dir_of(path, written if isinstance(written, str) else None, environ, uid)
+        pass
+    return None

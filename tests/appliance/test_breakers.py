@@ -59,7 +59,7 @@ def test_the_command_asks_and_tells(place: ConfigFiles, capsys: Capture, monkeyp
     asked: list[dict[str, Any]] = []
     answer = {"ok": True, "problems": [], "breakers": {"app": CLOSED}}
 
-    def call(runtime_dir: Path, verb: str, **arguments: Any) -> dict[str, Any]:
+    def call(runtime_dir: Path, verb: str, *, configuration: Path, **arguments: Any) -> dict[str, Any]:
         assert verb == "breakers"
         asked.append(arguments)
         return answer

@@ -222,7 +222,7 @@ def test_where_no_headrace_runs(place: ConfigFiles, capsys: Capture, command: st
 def test_a_headrace_that_does_not_answer(
     place: ConfigFiles, capsys: Capture, monkeypatch: pytest.MonkeyPatch, error: OSError, code: int, says: str
 ) -> None:
-    def call(runtime_dir: Path, verb: str, **arguments: Any) -> dict[str, Any]:
+    def call(runtime_dir: Path, verb: str, *, configuration: Path, **arguments: Any) -> dict[str, Any]:
         raise error
 
     monkeypatch.setattr(admin_client, "call", call)
@@ -242,7 +242,7 @@ def test_reload_asks_and_tells_the_verdict(
         {"ok": False, "problems": [problem], "revision": 2},
     ]
 
-    def call(runtime_dir: Path, verb: str, **arguments: Any) -> dict[str, Any]:
+    def call(runtime_dir: Path, verb: str, *, configuration: Path, **arguments: Any) -> dict[str, Any]:
         asked.append((runtime_dir, verb, arguments))
         return answers[len(asked) - 1]
 
@@ -272,7 +272,7 @@ def test_status_is_a_page_or_json(place: ConfigFiles, capsys: Capture, monkeypat
         "reloads": {"ok": 1, "last_problems": ["a.yaml:1:1: no"]},
         "children": children,
     }
-    monkeypatch.setattr(admin_client, "call", lambda runtime_dir, verb: page)
+    monkeypatch.setattr(admin_client, "call", lambda runtime_dir, verb, configuration: page)
     file = str(place.file("headrace.yaml", LISTENER))
     assert run(["status", "-c", file]) == exit_codes.OK
     assert capsys.readouterr().out.splitlines() == [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from appliance.config.runtime_dir import locate_runtime_dir, runtime_dir_of
 from tests.appliance.config_files import LISTENER, ConfigFiles
 
@@ -26,6 +28,21 @@ def test_two_configurations_of_one_user_do_not_meet() -> None:
 
 def test_a_broken_file_still_tells_where_its_headrace_is(place: ConfigFiles) -> None:
     path = place.file("headrace.yaml", LISTENER + "runtime_dir: run\nwrkers: 2\n")
-    assert locate_runtime_dir(path, {}, 0) == place.root / "run"
-    path = place.file("headrace.yaml", "listeners: [\n")
-    assert locate_runtime_dir(path, {}, 0) == Path("/run/headrace")
+    assert locate_runtime_dir(path, {}, 0) == (place.root / "run", ())
+    path = place.file("headrace.yaml", "runtime_dir: 'run' # here\nlisteners: [\n")
+    runtime_dir, problems = locate_runtime_dir(path, {}, 0)
+    assert runtime_dir == place.root / "run"
+    assert problems
+
+
+@pytest.mark.parametrize("text", ["listeners: [\n", "listeners: [\nruntime_dir: {\n", "runtime_dir: 7\nlisteners: [\n"])
+def test_where_a_broken_file_does_not_tell_it_the_default_is_only_likely(place: ConfigFiles, text: str) -> None:
+    runtime_dir, problems = locate_runtime_dir(place.file("headrace.yaml", text), {}, 0)
+    assert runtime_dir == Path("/run/headrace")
+    assert problems
+
+
+def test_a_file_that_is_not_there_is_told(place: ConfigFiles) -> None:
+    runtime_dir, problems = locate_runtime_dir(place.root / "none.yaml", {}, 0)
+    assert runtime_dir == Path("/run/headrace")
+    assert [problem.message for problem in problems] == ["there is no such file"]

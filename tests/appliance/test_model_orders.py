@@ -62,7 +62,7 @@ def test_the_command_asks_and_tells(place: ConfigFiles, capsys: Capture, monkeyp
     ]
     answer: dict[str, Any] = {"ok": True, "problems": [], "models": rows}
 
-    def call(runtime_dir: Path, verb: str, **arguments: Any) -> dict[str, Any]:
+    def call(runtime_dir: Path, verb: str, *, configuration: Path, **arguments: Any) -> dict[str, Any]:
         assert verb == "models"
         asked.append(arguments)
         return answer

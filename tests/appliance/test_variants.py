@@ -82,7 +82,7 @@ def test_the_command_asks_and_tells(place: ConfigFiles, capsys: Capture, monkeyp
     asked: list[dict[str, Any]] = []
     answer = {"ok": True, "problems": [], "variants": {"chat": [CONTROL, LIGHT]}}
 
-    def call(runtime_dir: Path, verb: str, **arguments: Any) -> dict[str, Any]:
+    def call(runtime_dir: Path, verb: str, *, configuration: Path, **arguments: Any) -> dict[str, Any]:
         assert verb == "variants"
         asked.append(arguments)
         return answer
