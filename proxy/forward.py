@@ -15,6 +15,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping
+from math import inf
 from time import monotonic
 from time import time as wall
 from typing import Final
@@ -30,7 +31,7 @@ from proxy.failure_replies import breaker_open, engine_down, engine_full, failur
 from proxy.llm.hold import DECLINES, Hold
 from proxy.llm.splice import with_member
 from proxy.model_routes import Target
-from proxy.relay import End, Relay
+from proxy.relay import TOO_LATE, End, Relay
 from proxy.request_head import request_head
 from proxy.route import Route
 from proxy.sink import Client, Sink
@@ -207,7 +208,7 @@ class Forward:
         try:
             connection = None if self._wants_fresh else server.take()
             if connection is None:
-                connection = await server.connect(self._timeouts.connect, self._rank())
+                connection = await self._connect(server)
             finished = asyncio.get_running_loop().create_future()
 
             def done(_relay: Relay) -> None:
@@ -230,9 +231,21 @@ class Forward:
             end = End(_REFUSED, reply.status, str(error), reply)
         except ConnectFailed as error:
             end = End(_FAILED, 502, str(error), None, Failure.CONNECT)
+        except TimeoutError:
+            reply = refuse(self._x, Kind.DEADLINE, TOO_LATE, should_retry=False)
+            end = End(_REFUSED, reply.status, "deadline", reply)
         finally:
             self._judge(end, monotonic())
         return end
+
+    async def _connect(self, server: Server) -> UpstreamConnection:
+        """A connection, which a full server lets us wait for. Raises TimeoutError when the client's deadline passes."""
+        deadline = self._x.deadline
+        connecting = server.connect(self._timeouts.connect, self._rank())
+        if deadline is None:
+            return await connecting
+        until = min(deadline.begin_at, deadline.end_at)
+        return await asyncio.wait_for(connecting, max(0.0, until - monotonic()) if until < inf else None)
 
     def _rank(self) -> int:
         """Where it waits, if it must: before what is less urgent."""
@@ -291,6 +304,8 @@ class Forward:
         )  # fmt: skip
         client.watcher = relay
         self._relays.add(relay)
+        if x.deadline is not None:
+            relay.await_deadline(now)
         try:
             data = request_head(x, upstream, authorization, may_switch=self._may_switch)
             if upload is not None and not uploading:
@@ -341,6 +356,7 @@ class Forward:
     def _let_go(self, relay: Relay, now: float) -> None:
         self._client.watcher = None
         self._relays.discard(relay)
+        relay.forget_deadline()
         outcome = relay.outcome
         if outcome is not None and (outcome.ending is _COMPLETE or outcome.fault is not None) and not relay.uploading:
             self._server.give_back(relay.connection, now)
@@ -361,6 +377,8 @@ class Forward:
             if self._replayable() and keys.has_other(now, self._keys_tried):
                 return 0.0
         delay_s = self._repeat(end, now)
+        if delay_s is not None and self._is_late(now + delay_s):
+            return None  # rather told now than when nobody waits
         return self._fall_back(end, now) if delay_s is None and self._targets else delay_s
 
     def _fall_back(self, end: End, now: float) -> float | None:

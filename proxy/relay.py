@@ -3,15 +3,19 @@
 Owns the joint between the two connections. Upstream events arrive by the methods of ``Exchanger``, the client's by
 those of ``Watcher``; whoever forwards is told by ``done`` and then reads ``outcome``. A slow client
 pauses the upstream's connection, a client that left aborts it, an upstream that breaks off aborts the client: a
-truncated answer never ends cleanly. Where our own engine breaks off a stream of events, a last event tells the client.
+truncated answer never ends cleanly. Where our own engine breaks off a stream of events, or a language model's is out of
+time, a last event tells the client.
 
 Knows nothing of retries, breakers or the choice of servers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from math import inf
+from time import monotonic
 from time import time as wall
 from typing import Final
 
@@ -42,7 +46,7 @@ _EVENT_ENDS: Final = (b"\n\n", b"\r\r", b"\n\r\n", b"\r\r\n")
 _COMPLETE: Final = Ending.COMPLETE
 _STARTING: Final = Told.STARTING
 _CONTENT: Final = Told.CONTENT
-_TOO_LATE: Final = "The answer did not come before the deadline that the client set. Allow more time."
+TOO_LATE: Final = "The answer did not come before the deadline that the client set. Allow more time."
 _ENGINE_LOST: Final = (
     "The engine stopped in the middle of this answer. What was received is incomplete; send the request again."
 )
@@ -81,7 +85,7 @@ class Relay(Exchanger):
 
     __slots__ = ("_asked_again", "_client", "_done", "_errors", "_filters", "_held", "_held_dated", "_hold",
                  "_last_words", "_permit", "_pinged_at", "_retry_after_s", "_route", "_sent_whole", "_sink", "_status",
-                 "_tail", "_timeouts", "_tunnel", "_x", "connection", "outcome", "uploading")  # fmt: skip
+                 "_tail", "_timeouts", "_timer", "_tunnel", "_x", "connection", "outcome", "uploading")  # fmt: skip
 
     def __init__(
         self,
@@ -117,6 +121,7 @@ class Relay(Exchanger):
         self._tail: bytes | None = None  # the last bytes of a stream of events into which words of ours may be put
         self._last_words = False  # which is our engine's: it is told if it breaks off
         self._pinged_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None  # for the client's deadline
         self._tunnel: Tunnel | None = None
         self._retry_after_s = 0.0
         self._filters: list[AnswerFilter] | None = None  # once an answer has begun
@@ -212,11 +217,10 @@ class Relay(Exchanger):
             and (head.get(b"content-type") or b"").lstrip()[:17].lower() == b"text/event-stream"
             and head.get(b"content-encoding") is None
         ):
+            self._tail = b"\n\n"
+            self._last_words = ours
             if of_model:
                 self._errors = ErrorEvents()
-            if ours or ping is not None:
-                self._tail = b"\n\n"
-                self._last_words = ours
 
     def data(self, data: bytes) -> None:
         if self.outcome is not None:
@@ -287,7 +291,12 @@ class Relay(Exchanger):
         if self._sink.retract():
             self._finish(End(Ending.UPSTREAM_FAILED, 502, reason, None, failure))
             return
-        self._sink.abort(_last_event(self._tail) if self._tail is not None and self._last_words else b"")
+        if failure is Failure.TIMEOUT and self._errors is not None:
+            message = f"The upstream {self._x.upstream} was too slow: {reason}."
+            last_words = self._told(refuse(self._x, Kind.UPSTREAM_TIMEOUT, message))
+        else:
+            last_words = _last_event(self._tail, _lost()) if self._tail is not None and self._last_words else b""
+        self._sink.abort(last_words)
         self._finish(End(Ending.UPSTREAM_ABORTED, self._status, reason, None, failure))
 
     def broke(self, error: Exception) -> None:
@@ -317,6 +326,32 @@ class Relay(Exchanger):
         self.connection.abort()
         self._stop(ending, "request body", reply)
 
+    # The client's deadline, to the instant
+
+    def await_deadline(self, now: float) -> None:
+        """Stop the upstream, and tell the client, when its deadline passes: it leaves then."""
+        deadline = self._x.deadline
+        if deadline is None:
+            return
+        at = deadline.end_at if self._status else min(deadline.end_at, deadline.begin_at)
+        if at < inf:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self.outcome is not None or self._tunnel is not None:
+            return
+        now = monotonic()
+        self.check(now)
+        if self.outcome is None:
+            self.await_deadline(now)
+
+    def forget_deadline(self) -> None:
+        """The attempt is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     # The worker's sweep
 
     def check(self, now: float) -> None:
@@ -332,7 +367,7 @@ class Relay(Exchanger):
         if deadline is not None and deadline.passed(now, self._status > 0):
             # The client's own word, and no fault of the upstream.
             self.connection.abort()
-            self._stop(Ending.REFUSED, "deadline", refuse(self._x, Kind.DEADLINE, _TOO_LATE, should_retry=False))
+            self._stop(Ending.REFUSED, "deadline", refuse(self._x, Kind.DEADLINE, TOO_LATE, should_retry=False))
         elif timeouts.total is not None and now - self._x.started_at > timeouts.total:
             self._time_out(f"not complete after {timeouts.total:g} s")
         elif self._hold is not None and self._waits_for_content(now):
@@ -375,8 +410,15 @@ class Relay(Exchanger):
         elif self._sink.retract():
             self._finish(End(ending, reply.status, reason, reply))
         else:
-            self._sink.abort()
+            self._sink.abort(self._told(reply) if ending is Ending.REFUSED else b"")
             self._finish(End(ending, self._status, reason))
+
+    def _told(self, reply: Reply) -> bytes:
+        """An event that says the same as ``reply``, for a language model's stream that has begun; else nothing."""
+        tail = self._tail
+        if self._errors is None or tail is None or b"[DONE]" in tail:
+            return b""
+        return _last_event(tail, reply.body)
 
     def _finish(self, outcome: End) -> None:
         if self.outcome is None:
@@ -392,11 +434,14 @@ class Relay(Exchanger):
             done(self)
 
 
-def _last_event(tail: bytes) -> bytes:
-    """An event that says why no other will come, behind whatever ended in ``tail``."""
+def _last_event(tail: bytes, error: bytes) -> bytes:
+    """An event that says why no other will come, behind whatever ended in ``tail``. error: its JSON."""
     blank = b""
     if not tail.endswith(_EVENT_ENDS):
         blank = b"\n" if tail.endswith(b"\n") else b"\n\n"
+    return blank + b"data: " + error + b"\n\n"
+
+
+def _lost() -> bytes:
     row = Kind.ENGINE_DOWN.value
-    error = {"message": _ENGINE_LOST, "type": row.type, "param": None, "code": row.code}
-    return blank + b"data: " + orjson.dumps({"error": error}) + b"\n\n"
+    return orjson.dumps({"error": {"message": _ENGINE_LOST, "type": row.type, "param": None, "code": row.code}})

@@ -318,14 +318,15 @@ async def edge(
     materials: Mapping[str, bytes] | None = None,
     access_log_fd: int | None = None,
     notify: Callable[[dict[str, Any]], None] | None = None,
+    sweep_s: float = 0.02,
 ) -> AsyncIterator[Edge]:
-    """A worker with this configuration; its first listener gets a free port. Its sweep runs every 20 ms."""
+    """A worker with this configuration; its first listener gets a free port. sweep_s: between its sweeps."""
     with closing(listen()) as listening:
         port = listening.getsockname()[1]
         document = dict(config)
         document["listeners"] = [{**document.pop("listener", {}), "address": f"127.0.0.1:{port}"}]
         parsed = ProxyConfig.model_validate_json(json.dumps(document))
-        worker = ProxyWorker(access_log_fd=access_log_fd, notify=notify, sweep_s=0.02)
+        worker = ProxyWorker(access_log_fd=access_log_fd, notify=notify, sweep_s=sweep_s)
         snapshot = await worker.build(parsed, materials or {}, {f"127.0.0.1:{port}": listening})
         await worker.commit(snapshot)
         running = Edge(worker, port, parsed)
