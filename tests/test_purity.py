@@ -135,6 +135,7 @@ PURE = [
     "proxy/llm/splice.py",
     "proxy/llm/summaries.py",
     "proxy/llm/truncate.py",
+    "proxy/llm/unreadable.py",
     "proxy/llm/usage.py",
     "proxy/llm/usage_filter.py",
     "proxy/llm/windows.py",

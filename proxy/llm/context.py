@@ -49,9 +49,11 @@ def with_margin(tokens: int, margin: float) -> int:
     return ceil(tokens * (1.0 + margin) - 1e-9)
 
 
-def too_long(need: Need, context: int, *, exact: bool) -> str:
-    """The message of a refusal, with the numbers."""
+def too_long(need: Need, context: int, *, exact: bool, what: str = "prompt") -> str:
+    """The message of a refusal, with the numbers. what: of the request's has so many tokens."""
     about = "" if exact else "about "
+    if not need.answer:  # there is none to an embedding
+        return f"This model's context is {context} tokens; the {what} has {about}{need.prompt}. Shorten it."
     if need.prompt >= context:
         answer = "leaves no token for an answer"
     elif need.reserved:
@@ -59,5 +61,5 @@ def too_long(need: Need, context: int, *, exact: bool) -> str:
     else:
         answer = f"leaves {context - need.prompt} for an answer, of which max_tokens asks {need.answer}"
     lower = "" if need.reserved or need.prompt >= context else " or lower max_tokens"
-    said = f"This model's context is {context} tokens; the prompt has {about}{need.prompt}, which {answer}."
+    said = f"This model's context is {context} tokens; the {what} has {about}{need.prompt}, which {answer}."
     return f"{said} Shorten the prompt{lower}."

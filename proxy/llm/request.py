@@ -6,12 +6,14 @@ It changes nothing and judges nothing, which is the upstream's business: what ha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 LlmKind = Literal["chat", "completion", "embedding", "other"]
 
 _KINDS: dict[str, LlmKind] = {"/chat/completions": "chat", "/completions": "completion", "/embeddings": "embedding"}
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
+#: Larger numbers are taken for this one.
+_HUGEST: Final = (1 << 63) - 1
 
 
 class LlmRequest(NamedTuple):
@@ -128,7 +130,10 @@ def _token_ids(prompt: list[Any]) -> Iterator[int]:
 
 
 def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """A number that is whole, however it is written: as JSON has them, 2.0 is one, and one beyond 64 bits, too."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0 or value % 1:
+        return None
+    return min(int(value), _HUGEST)
 
 
 def _text(value: Any) -> str | None:

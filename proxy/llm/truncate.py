@@ -45,15 +45,18 @@ def tokens_of(value: Any, count: Count) -> int:
 
 
 def truncated(value: Any, room: int, inside: Part | None, count: Count) -> Cut | None:
-    """Messages or a prompt of no more than so many tokens. None: that cannot be. inside: what of a text goes; None: no
-    text is torn."""
+    """Messages or a prompt of no more than so many tokens, or prompts of no more each. None: that cannot be. inside:
+    what of a text goes; None: no text is torn."""
     if room <= 0:
         return None
     if isinstance(value, list) and value and isinstance(value[0], int):
         return Cut(value[-room:], min(room, len(value)))
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
-        cut = truncated(value[0], room, inside, count)
-        return None if cut is None else Cut([cut.value], cut.tokens)
+    if isinstance(value, list) and value and all(isinstance(each, str | list) for each in value):
+        cuts = [truncated(each, room, inside, count) for each in value]
+        left = [cut for cut in cuts if cut is not None]
+        if len(left) < len(cuts):
+            return None
+        return Cut([cut.value for cut in left], sum([cut.tokens for cut in left]))
     if isinstance(value, list) and all(isinstance(row, dict) for row in value):
         value = _newest_turns(value, room, count)
     tokens = tokens_of(value, count)

@@ -1,8 +1,10 @@
 """Whether a prompt and its answer fit into the model's context, said before anything is sent; or made to fit.
 
-The arithmetic is ``proxy.llm.context``'s. Text that has fewer bytes than there is room is not counted at all; what is,
-is counted off the loop where it is long. What another tokenizer than the model's own has counted is taken for more, by
-``margin``. A model whose context nobody has told is left to its upstream. Keys whose entry allows ``context`` pass.
+The arithmetic is ``proxy.llm.context``'s. Of several prompts, or inputs of embeddings, the longest is judged: each has
+a context of its own. Text that has fewer bytes than there is room is not counted at all; what is, is counted off the
+loop where it is long. What another tokenizer than the model's own has counted is taken for more, by ``margin``. A model
+whose context nobody has told is left to its upstream, and so is a kind of request that is not known here; one that is
+and cannot be read is refused (``proxy.llm.unreadable``). Keys whose entry allows ``context`` pass.
 
 A route may ask for ``truncate`` or ``window`` instead of a refusal (``proxy.llm.truncate``). The answer then tells how
 many tokens went (``proxy.llm.notes``).
@@ -21,12 +23,13 @@ from proxy.config import Table
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Head, Outcome, Reply
 from proxy.llm.context import Need, answer_tokens, most_tokens, too_long, with_margin
-from proxy.llm.count import CounterOf, count_prompt, counter_beside, counters_of
+from proxy.llm.count import CounterOf, count_longest, count_prompt, counter_beside, counters_of
 from proxy.llm.fitting import Truncate, Window
-from proxy.llm.request import LlmRequest
+from proxy.llm.request import LlmKind, LlmRequest
 from proxy.llm.shorter import NAME as SHORTER
 from proxy.llm.shorter import Shorter, find_shorter
 from proxy.llm.summarise import Summarise
+from proxy.llm.unreadable import is_encoded, unreadable
 from proxy.policy.env import PolicyEnv
 from proxy.units import Percent
 
@@ -36,7 +39,9 @@ ALWAYS = False
 #: Tokens of prompts, for the histogram.
 LENGTH_BOUNDS = (128.0, 512.0, 2048.0, 8192.0, 32768.0)
 _OTHER = "other"
-_STATUSES = ("ok", "tripped", "truncated", "unsummarised", "exempt", "unknown")
+_STATUSES = ("ok", "tripped", "truncated", "unsummarised", "exempt", "unknown", "unreadable")
+#: Where the prompt stands, by the kind of request.
+_FIELDS: dict[LlmKind, str] = {"chat": "messages", "completion": "prompt", "embedding": "input"}
 #: What becomes of tokens that were not counted: bytes of text for one, which is about right for English.
 _BYTES_PER_TOKEN = 4
 
@@ -73,6 +78,7 @@ class _Measured(NamedTuple):
     need: Need
     exact: bool
     field: str  # where the prompt stands
+    what: str  # of that field was measured
     shorter: Shorter | None = None
 
 
@@ -106,21 +112,31 @@ class ContextGuard(Policy):
         body = x.body
         assert body is not None
         await body.read_json()
-        llm = body.llm
-        if llm is None or llm.kind not in ("chat", "completion") or _has_several_prompts(body.json):
+        llm, document = body.llm, body.json
+        field = _FIELDS.get(llm.kind) if llm is not None and not is_encoded(x) else None
+        if llm is None or field is None or not isinstance(document, dict):
             return
+        asked = document.get(field)
+        if not isinstance(asked, str | list):
+            return  # there is none, or one that is known to the upstream alone
+        prompts = asked if isinstance(asked, list) and _are_several(asked, llm.kind) else None
+        what = field.removesuffix("s") if llm.kind != "chat" else "prompt"
         model = x.scratch.get("model") or llm.model
         context = self._contexts.get(model, self._config.context)
         prompt, exact = _bytes(llm) // _BYTES_PER_TOKEN, False
         answer = (0, False)
         if context is not None:
-            answer = answer_tokens(context, llm.max_tokens, self._config.reserve)
-            if not self._surely_fits(llm, answer[0], context):
-                counted = await count_prompt(x, self._counter_of)
+            if llm.kind != "embedding":
+                answer = answer_tokens(context, llm.max_tokens, self._config.reserve)
+            if not self._surely_fits(llm, prompts, answer[0], context):
+                if prompts is not None:
+                    counted = await count_longest(x, prompts, self._counter_of)
+                else:
+                    counted = await count_prompt(x, self._counter_of)
                 exact = counted.exact
                 prompt = counted.tokens if exact else with_margin(counted.tokens, self._config.margin)
-        field = "messages" if llm.kind == "chat" else "prompt"
-        measured = _Measured(model, context, Need(prompt, *answer), exact, field)
+        what = what if prompts is None else f"longest {what}"
+        measured = _Measured(model, context, Need(prompt, *answer), exact, field, what)
         if context is not None and not measured.need.fits(context) and not _is_exempt(x):
             measured = await self._shorten(x, measured, context)
         x.scratch[NAME] = measured
@@ -135,14 +151,15 @@ class ContextGuard(Policy):
         x.scratch[SHORTER] = shorter
         return measured._replace(shorter=shorter)
 
-    def _surely_fits(self, llm: LlmRequest, answer: int, context: int) -> bool:
-        most = most_tokens(_bytes(llm) + llm.num_token_ids, len(llm.messages), self._config.margin)
+    def _surely_fits(self, llm: LlmRequest, prompts: list[Any] | None, answer: int, context: int) -> bool:
+        size = _bytes(llm) + llm.num_token_ids if prompts is None else max([_size(each) for each in prompts])
+        most = most_tokens(size, len(llm.messages), self._config.margin)
         return most + answer <= context and not llm.num_other_parts and not llm.tools
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
         measured: _Measured | None = x.scratch.get(NAME)
         if measured is None:
-            return None
+            return self._unjudged(x)
         context, need = measured.context, measured.need
         if context is None:
             self._metrics.told["unknown"].add()
@@ -158,9 +175,21 @@ class ContextGuard(Policy):
             self._metrics.told["tripped"].add()
             self._metrics.tripped(measured.model)
             kind = Kind.CONTEXT_LENGTH if self._config.status == 422 else Kind.CONTEXT_LENGTH_400
-            message = too_long(need, context, exact=measured.exact)
+            message = too_long(need, context, exact=measured.exact, what=measured.what)
             return refuse(x, kind, message, param=measured.field)
         return None
+
+    def _unjudged(self, x: Exchange) -> Reply | None:
+        """Of a request whose prompt was not found."""
+        body = x.body
+        if body is None or body.refusal is not None or not body.data:
+            return None  # nothing was read
+        if _is_exempt(x):
+            self._metrics.told["exempt"].add()
+            return None
+        reply = unreadable(x)
+        self._metrics.told["unknown" if reply is None else "unreadable"].add()
+        return reply
 
     def respond(self, x: Exchange, head: Head, now: float) -> None:
         measured: _Measured | None = x.scratch.get(NAME)
@@ -208,12 +237,18 @@ def _is_exempt(x: Exchange) -> bool:
     return x.key is not None and x.key.allow.context
 
 
-def _has_several_prompts(document: Any) -> bool:
-    """A completion may have: each has a context of its own, and the upstream sees to it."""
-    prompt = document.get("prompt") if isinstance(document, dict) else None
-    return isinstance(prompt, list) and len(prompt) > 1 and not isinstance(prompt[0], int)
+def _are_several(asked: list[Any], kind: LlmKind) -> bool:
+    """Whether these are several prompts, or one, as token ids or as messages."""
+    return kind != "chat" and len(asked) > 1 and not isinstance(asked[0], int)
 
 
 def _bytes(llm: LlmRequest) -> int:
     """UTF-8 bytes of all text in a prompt."""
-    return sum(len(text) if text.isascii() else len(text.encode("utf-8", "replace")) for text in llm.texts)
+    return sum(map(_size, llm.texts))
+
+
+def _size(prompt: Any) -> int:
+    """UTF-8 bytes of a text, or token ids: a prompt has no more tokens."""
+    if isinstance(prompt, str):
+        return len(prompt) if prompt.isascii() else len(prompt.encode("utf-8", "replace"))
+    return len(prompt) if isinstance(prompt, list) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import orjson
@@ -100,9 +101,116 @@ async def test_L13_no_text_makes_counting_fail(text: str) -> None:
     async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream, context=100_000)) as running:
         body = b'{"model": "m", "prompt": [%b]}' % orjson.dumps(text) if text != "\ud83d" else b'{"prompt": "\\ud83d"}'
         head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
-        assert (await running.ask(head + body)).status == 200
+        assert (await running.ask(head + body)).status == (
+            200 if text != "\ud83d" else 400
+        )  # half a character is no text
     async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream, context=10)) as running:
-        assert (await running.ask(head + body)).status == (422 if text != "\ud83d" else 200)
+        assert (await running.ask(head + body)).status == (422 if text != "\ud83d" else 400)
+
+
+def asked(path: str, body: bytes, *fields: str) -> bytes:
+    lines = (f"POST {path} HTTP/1.1", "Host: x", *fields, f"Content-Length: {len(body)}", "", "")
+    return "\r\n".join(lines).encode() + body
+
+
+def told(running: Any) -> dict[str, float]:
+    """What the guard has counted, without zeros."""
+    every = ("ok", "tripped", "truncated", "exempt", "unknown", "unreadable")
+    name = "llm_request_context_length_total"
+    counts = {each: running.worker._cells.counter(name, "", {"status": each}).value for each in every}
+    return {status: count for status, count in counts.items() if count}
+
+
+LONG = " the" * 3000
+
+
+@pytest.mark.parametrize(
+    ("prompt", "says"),
+    [
+        (["a", LONG], "the longest prompt has about 3000"),
+        ([[1] * 2040, [2]], "the longest prompt has about 2040"),
+        (["a", [3] * 3000], "the longest prompt has about 3000"),
+        ([" the" * 1500] * 3, ""),  # each has a context of its own
+        ([[1] * 1700, [2] * 1700], ""),
+    ],
+)
+async def test_of_several_prompts_the_longest_is_judged(prompt: Any, says: str) -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream)) as running:
+        said = await running.ask(asked("/v1/completions", orjson.dumps({"model": "m", "prompt": prompt})))
+        assert said.status == (422 if says else 200)
+        assert says.encode() in said.body
+        assert told(running) == ({"tripped": 1.0} if says else {"ok": 1.0})
+        assert len(upstream.heads) == (not says)
+
+
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [
+        ("short", 200),
+        (" the" * 2048, 200),
+        (LONG, 422),
+        (["a", LONG], 422),
+        ([[1] * 2049, [2]], 422),
+        ([LONG[:6000]] * 9, 200),
+    ],
+)
+async def test_inputs_of_embeddings_need_no_room_for_an_answer(value: Any, status: int) -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream)) as running:
+        said = await running.ask(asked("/v1/embeddings", orjson.dumps({"model": "m", "input": value})))
+        assert said.status == status
+        if status == 422:
+            error = orjson.loads(said.body)["error"]
+            assert error["param"] == "input"
+            assert error["message"].endswith("Shorten it.")
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/embeddings"])
+@pytest.mark.parametrize(
+    ("body", "fields", "status"),
+    [
+        (b'{"model": "m", "prompt": "\\ud800"}', (), 400),
+        (b'{"model": "m", "prompt": "\xff"}', (), 400),
+        (b'{"model": "m", "prompt": "a", "prompt": "b"}', (), 400),
+        (b'[1]', (), 400),
+        (b'prompt=a', ("Content-Type: application/x-www-form-urlencoded",), 400),
+        (gzip.compress(b'{"model": "m", "prompt": "a"}'), ("Content-Encoding: gzip",), 415),
+        (b'{"model": "m", "prompt": "a", "messages": [], "input": "a"}', ("Content-Encoding: x-own",), 415),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("guard", [{}, {"truncate": {}}])
+async def test_what_cannot_be_read_is_refused(
+    path: str, body: bytes, fields: tuple[str, ...], status: int, guard: dict[str, Any]
+) -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream, **guard)) as running:
+        said = await running.ask(asked(path, body, *fields))
+        assert said.status == status
+        assert said.get("accept-encoding") == ("identity" if status == 415 else None)
+        assert told(running) == {"unreadable": 1.0}
+        assert not upstream.heads
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", b'{"model": "m", "input": "a"}'),
+        ("/v1/responses", b"none of ours"),
+        ("/v1/completions", b'{"model": "m", "prompt_embeds": "AAAA"}'),
+        ("/v1/embeddings", b'{"model": "m", "messages": [{"role": "user", "content": "a"}]}'),
+    ],
+)
+async def test_what_is_not_judged_is_counted(path: str, body: bytes) -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream)) as running:
+        assert (await running.ask(asked(path, body))).status == 200
+        assert told(running) == {"unknown": 1.0}
+
+
+@pytest.mark.parametrize("num", ["18446744073709551616", "1e30", "2049.0"])
+async def test_huge_answers_are_huge(num: str) -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream)) as running:
+        body = b'{"model": "m", "prompt": "a", "max_tokens": %b}' % num.encode()
+        said = await running.ask(asked("/v1/completions", body))
+        assert said.status == 422
+        assert b"of which max_tokens asks" in said.body
 
 
 async def test_what_was_said_is_counted() -> None:

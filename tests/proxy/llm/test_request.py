@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,6 +81,17 @@ def test_inputs_of_embeddings_ask_for_no_tokens() -> None:
     seen = view_request("/v1/embeddings", {"model": "m", "input": ["a", "b"]})
     assert seen is not None
     assert (seen.kind, seen.texts, seen.n, seen.max_tokens) == ("embedding", ("a", "b"), 1, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "max_tokens"),
+    [(b"7", 7), (b"7.0", 7), (b"1e3", 1000), (b"18446744073709551616", 2**63 - 1), (b"1e300", 2**63 - 1),
+     (b"7.5", None), (b"-1", None), (b"-1.0", None), (b"true", None), (b'"7"', None)],
+)  # fmt: skip
+def test_numbers_are_whole_however_they_are_written(written: bytes, max_tokens: int | None) -> None:
+    seen = view_request(CHAT, orjson.loads(b'{"max_tokens": %b}' % written))
+    assert seen is not None
+    assert seen.max_tokens == max_tokens
 
 
 def test_what_asks_nothing_of_a_model() -> None:

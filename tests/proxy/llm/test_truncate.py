@@ -90,6 +90,15 @@ def test_prompts_lose_text(prompt: Any) -> None:
     assert truncated(prompt, 50, None, words) is None
 
 
+def test_several_prompts_have_room_each() -> None:
+    cut = truncated(["w " * 100, "v v", [1] * 60], 50, "end", words)
+    assert cut is not None
+    assert cut.value[1:] == ["v v", [1] * 50]
+    assert tokens_of(cut.value, words) == cut.tokens
+    assert 40 <= words(cut.value[0]) <= 50
+    assert truncated(["v v", "w " * 100], 50, None, words) is None
+
+
 def test_prompts_of_tokens_lose_the_oldest() -> None:
     ids = list(range(100))
     assert truncated(ids, 30, None, words) == (ids[70:], 30)
