@@ -7,12 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from proxy.config import Network, Table
+from proxy.config import MaterialPath, Network, Table
 from proxy.headers import HOP_BY_HOP
-from proxy.units import Size
+from proxy.limit_kinds import header_of
+from proxy.units import Duration, Rate, RateText, Size
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
+_REALM = re.compile(r"[ !#-\[\]-~]{1,100}")
 _OURS = {name.decode() for name in HOP_BY_HOP} | {"host"}
 
 
@@ -28,6 +30,18 @@ def _value(value: str) -> str:
     if not _VALUE.fullmatch(value):
         raise ValueError("a header value is printable ASCII on one line")
     return value
+
+
+def _realm(value: str) -> str:
+    if not _REALM.fullmatch(value):
+        raise ValueError('a realm is up to 100 printable ASCII characters without " and \\')
+    return value
+
+
+def _field(name: str) -> str:
+    if not header_of(f"header:{name}"):
+        raise ValueError(f"{name!r} is not a header name")
+    return name
 
 
 Name = Annotated[str, AfterValidator(_name)]
@@ -52,6 +66,24 @@ class RequestId(Table):
 class Access(Table):
     allow: tuple[Network, ...] = ()  # empty: everybody who is not denied
     deny: tuple[Network, ...] = ()  # wins over allow
+
+
+class Auth(Table):
+    keys: MaterialPath  # written by `headrace keys`; see proxy.keys for the format
+
+
+class BasicAuth(Table):
+    users: MaterialPath  # written by `htpasswd -B`; see proxy.htpasswd for the hashes it may hold
+    realm: Annotated[str, Field(min_length=1), AfterValidator(_realm)] = "headrace"  # what a browser shows
+    remember: Duration = 60.0  # a password that was right is not hashed again
+    wrong: RateText = Rate(10, 60.0)  # guesses of one address, in each worker; then 429
+
+
+class Priority(Table):
+    default: Literal["high", "normal", "low"] = "normal"  # of those who may not say X-Priority, or do not
+    longest: Duration | None = None  # a deadline for those who name none, or a later one
+    #: Fields with a client's own timeout, in seconds.
+    timeouts: tuple[Annotated[str, AfterValidator(_field)], ...] = ("x-stainless-timeout", "x-stainless-read-timeout")
 
 
 class AccessLog(Table):

@@ -80,21 +80,38 @@ class HeldBody:
 
     async def read(self, limit_bytes: int = HELD_BYTES) -> bytes:
         """The whole body, read once; b"" if it could not be read, which ``refusal`` explains then."""
-        if self.data is None and self.refusal is None:
+        if self.read_at_once(limit_bytes) is None:
             await self._read(limit_bytes)
+        return self.data or b""
+
+    def read_at_once(self, limit_bytes: int = HELD_BYTES) -> bytes | None:
+        """As ``read``, where nothing need be waited for; None: ``read`` must be."""
+        if self.data is None and self.refusal is None:
+            if self._body is None or not self._body.complete:
+                return None
+            self._read_received(limit_bytes)
         return self.data or b""
 
     async def read_json(self, limit_bytes: int = HELD_BYTES) -> dict[str, Any] | list[Any] | None:
         """The body as JSON, read and parsed once, a long one off the loop; None if it is none (``strict_json``)."""
         data = await self.read(limit_bytes)
-        if not self._parsed and len(data) <= PARSED_IN_THREAD_BYTES:
-            self._json, self._parsed = parse_strict(data), True
-        elif not self._parsed:
+        if not self.json_at_once(limit_bytes):
             assert self._x is not None
             loop, path = asyncio.get_running_loop(), self._x.path
             self._json, self._llm = await loop.run_in_executor(body_threads(), _read_long, path, data)
             self._parsed = self._viewed = True
         return self._json
+
+    def json_at_once(self, limit_bytes: int = HELD_BYTES) -> bool:
+        """Whether ``json`` is there now: ``read_json`` is done, where nothing need be waited for; else it must be."""
+        data = self.read_at_once(limit_bytes)
+        if data is None:
+            return False
+        if not self._parsed:
+            if len(data) > PARSED_IN_THREAD_BYTES:
+                return False
+            self._json, self._parsed = parse_strict(data), True
+        return True
 
     @property
     def json(self) -> dict[str, Any] | list[Any] | None:
@@ -123,26 +140,43 @@ class HeldBody:
         self.data = self._x = self._body = self._proceed = None
 
     async def _read(self, limit_bytes: int) -> None:
+        """What is still to come."""
         x, body = self._x, self._body
         assert x is not None
         assert body is not None
         if x.content_length is not None and x.content_length > limit_bytes:
             self.refusal = self._too_long(x, limit_bytes)
             return
-        if self._proceed is not None and not body.complete:
+        if self._proceed is not None:
             self._proceed()
         pieces: list[bytes] = []
         try:
-            if body.complete:
-                self._take(x, body.take(), limit_bytes, pieces)
-            else:
-                while self.refusal is None and (piece := await body.read()):
-                    self._take(x, piece, limit_bytes, pieces)
+            while self.refusal is None and (piece := await body.read()):
+                self._take(x, piece, limit_bytes, pieces)
         except BodyBroken as error:
-            self.ending = Ending.CLIENT_ERROR
-            self.refusal = refuse(x, error.refusal.kind, error.refusal.message, close=True)
+            self._broken(x, error)
         if self.refusal is None:
             self.replace(b"".join(pieces))
+
+    def _read_received(self, limit_bytes: int) -> None:
+        """What is there as a whole."""
+        x, body = self._x, self._body
+        assert x is not None
+        assert body is not None
+        if x.content_length is not None and x.content_length > limit_bytes:
+            self.refusal = self._too_long(x, limit_bytes)
+            return
+        pieces: list[bytes] = []
+        try:
+            self._take(x, body.take(), limit_bytes, pieces)
+        except BodyBroken as error:
+            self._broken(x, error)
+        if self.refusal is None:
+            self.replace(pieces[0])
+
+    def _broken(self, x: Exchange, error: BodyBroken) -> None:
+        self.ending = Ending.CLIENT_ERROR
+        self.refusal = refuse(x, error.refusal.kind, error.refusal.message, close=True)
 
     def _take(self, x: Exchange, piece: bytes, limit_bytes: int, pieces: list[bytes]) -> None:
         pieces.append(piece)

@@ -9,25 +9,25 @@ never logged and never forwarded: an upstream that wants one gets its own.
 from __future__ import annotations
 
 import hmac
+from typing import Final
 
+from proxy import config_policies
 from proxy.chain import Policy
-from proxy.config import MaterialPath, Table
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Reply
 from proxy.keys import KeyEntry, KeysError, hash_key, parse_keys
 from proxy.policy.env import PolicyEnv
 
-NAME = "auth"
-ALWAYS = False
+NAME: Final = "auth"
+ALWAYS: Final = False
 
-MAX_KEY_CHARACTERS = 512
-_DROP = frozenset({b"authorization", b"x-api-key"})
-CHALLENGE = ((b"WWW-Authenticate", b'Bearer realm="headrace"'),)
-_CHALLENGE_INVALID = ((b"WWW-Authenticate", b'Bearer realm="headrace", error="invalid_token"'),)
+MAX_KEY_CHARACTERS: Final = 512
+_DROP: Final = frozenset({b"authorization", b"x-api-key"})
+CHALLENGE: Final = ((b"WWW-Authenticate", b'Bearer realm="headrace"'),)
+_CHALLENGE_INVALID: Final = ((b"WWW-Authenticate", b'Bearer realm="headrace", error="invalid_token"'),)
 
 
-class Config(Table):
-    keys: MaterialPath  # written by `headrace keys`; see proxy.keys for the format
+Config = config_policies.Auth
 
 
 def build(config: Config, env: PolicyEnv) -> Auth:

@@ -15,15 +15,14 @@ import hmac
 import re
 from collections.abc import Awaitable, Mapping
 from functools import lru_cache
-from typing import Annotated, NamedTuple
+from typing import Final, NamedTuple
 
 from multidict import istr
-from pydantic import AfterValidator, Field
 
+from proxy import config_policies
 from proxy.cells import Counter
 from proxy.chain import Policy
 from proxy.client_address import counted_as
-from proxy.config import MaterialPath, Table
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Reply
 from proxy.guesses import Guesses
@@ -31,30 +30,23 @@ from proxy.htpasswd import MAX_PASSWORD_BYTES, HtpasswdError, is_user, matches, 
 from proxy.password_checks import PasswordChecks
 from proxy.policy import access, auth
 from proxy.policy.env import PolicyEnv
-from proxy.units import Duration, Rate, RateText
 
-NAME = "basic_auth"
-ALWAYS = False
+NAME: Final = "basic_auth"
+ALWAYS: Final = False
 
-BUSY_RETRY_S = 2.0
-_AUTHORIZATION = istr("Authorization")
-_PLAIN_ID = re.compile(r"[A-Za-z0-9._@+-]+")
-_REALM = re.compile(r"[ !#-\[\]-~]{1,100}")
+BUSY_RETRY_S: Final = 2.0
+_AUTHORIZATION: Final = istr("Authorization")
+_PLAIN_ID: Final = re.compile(r"[A-Za-z0-9._@+-]+")
 
-_NO_USER, _RIGHT, _WRONG, _BUSY, _GUESSING = range(5)  # verdicts
-
-
-def _realm(value: str) -> str:
-    if not _REALM.fullmatch(value):
-        raise ValueError('a realm is up to 100 printable ASCII characters without " and \\')
-    return value
+#: Verdicts.
+_NO_USER: Final = 0
+_RIGHT: Final = 1
+_WRONG: Final = 2
+_BUSY: Final = 3
+_GUESSING: Final = 4
 
 
-class Config(Table):
-    users: MaterialPath  # written by `htpasswd -B`; see proxy.htpasswd for the hashes it may hold
-    realm: Annotated[str, Field(min_length=1), AfterValidator(_realm)] = "headrace"  # what a browser shows
-    remember: Duration = 60.0  # a password that was right is not hashed again
-    wrong: RateText = Rate(10, 60.0)  # guesses of one address, in each worker; then 429
+Config = config_policies.BasicAuth
 
 
 class _Credentials(NamedTuple):

@@ -18,6 +18,7 @@ from proxy.cells import Cells
 from proxy.chain import Policy
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
+from proxy.held_body import HeldBody
 from proxy.llm.request import LlmRequest
 from proxy.llm.slo import PROBES, RECORD_SIZE, ROW_SIZE, FirstTokens
 from proxy.model_routes import ModelRoute, ModelRoutes, Target, prefix_of, prefix_share
@@ -88,12 +89,19 @@ class ByModel(Policy):
         return True
 
     def gather(self, x: Exchange) -> Awaitable[None] | None:
-        return None if x.body is None else self._find(x)
+        if x.body is None:
+            return None
+        if not x.body.json_at_once():
+            return self._read(x)
+        self._find(x, x.body)
+        return None
 
-    async def _find(self, x: Exchange) -> None:
-        body = x.body
-        assert body is not None
-        await body.read_json()
+    async def _read(self, x: Exchange) -> None:
+        assert x.body is not None
+        await x.body.read_json()
+        self._find(x, x.body)
+
+    def _find(self, x: Exchange, body: HeldBody) -> None:
         found = self._models.asked(body.llm.model if body.llm is not None else "")
         if found is not None:
             instead: ModelRoute | None = x.scratch.get(INSTEAD)

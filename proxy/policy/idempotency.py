@@ -12,53 +12,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable
-from typing import Annotated, Literal
+from typing import Final
 
-from pydantic import Field, model_validator
-
+from proxy import config_idempotency
 from proxy.answer_filter import add_filter
 from proxy.cells import Counter
 from proxy.chain import Policy
 from proxy.client_address import counted_as
-from proxy.config import Table
+from proxy.config_idempotency import File
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
 from proxy.idempotency.answer import StoredAnswer, is_final
 from proxy.idempotency.key import BadKey, key_of, place_of
-from proxy.idempotency.reading import read_fingerprint
+from proxy.idempotency.reading import fingerprint_at_once, read_fingerprint
 from proxy.idempotency.recorder import Recorder
 from proxy.idempotency.sqlite_store import SqliteStore
 from proxy.idempotency.store import AnswerStore, MemoryStore, StoreError
 from proxy.policy.env import PolicyEnv
 from proxy.shared.permits import Permits
-from proxy.units import Duration, Size, spell_size
+from proxy.units import spell_size
 
-NAME = "idempotency"
-ALWAYS = False
+NAME: Final = "idempotency"
+ALWAYS: Final = False
 
-RETRY_AFTER_S = 1.0  # how long the first one still takes is not known; a second is soon
-_METHODS = frozenset(("POST", "PATCH"))
-_OUTCOMES = ("kept", "replayed", "in_flight", "reused", "too_large", "not_kept", "dropped")
-
-
-class File(Table):
-    """A SQLite file, which keeps answers across restarts."""
-
-    path: Annotated[str, Field(min_length=2, pattern="^/")]  # made if it is not there; its directory must be
-    size: Annotated[Size, Field(ge=16 << 20)] = 256 << 20  # of the file; the oldest answers make room
-    entries: Annotated[int, Field(ge=100)] = 100_000
+RETRY_AFTER_S: Final = 1.0  # how long the first one still takes is not known; a second is soon
+_METHODS: Final = frozenset(("POST", "PATCH"))
+_OUTCOMES: Final = ("kept", "replayed", "in_flight", "reused", "too_large", "not_kept", "dropped")
 
 
-class Config(Table):
-    ttl: Annotated[Duration, Field(gt=0)] = 86_400.0  # for which an answer is kept
-    answer: Annotated[Size, Field(gt=0, le=4 << 20)] = 1 << 20  # a larger one is not kept, nor carried out again
-    store: Literal["memory"] | File = "memory"  # of the box: 64 MiB for all routes, until headrace stops
-
-    @model_validator(mode="after")
-    def _fits(self) -> Config:
-        if isinstance(self.store, File) and self.store.size < 4 * self.answer:
-            raise ValueError("store.size must be at least four times `answer`")
-        return self
+Config = config_idempotency.Idempotency
 
 
 def build(config: Config, env: PolicyEnv) -> Idempotency:
@@ -132,7 +114,11 @@ class Idempotency(Policy):
         if key is None:
             return None
         x.scratch[NAME] = use = _Use(key)
-        return self._read(x, use)
+        found = fingerprint_at_once(x)
+        if found is None:
+            return self._read(x, use)
+        use.fingerprint = found
+        return None
 
     async def _read(self, x: Exchange, use: _Use) -> None:
         use.fingerprint = await read_fingerprint(x)

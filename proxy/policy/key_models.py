@@ -47,7 +47,9 @@ class KeyModels(Policy):
         return True
 
     def gather(self, x: Exchange) -> Awaitable[None] | None:
-        return None if x.body is None or _bounds(x) is None else self._read(x)
+        if x.body is None or _bounds(x) is None or x.body.json_at_once():
+            return None
+        return self._read(x)
 
     async def _read(self, x: Exchange) -> None:
         assert x.body is not None

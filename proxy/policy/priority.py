@@ -9,18 +9,14 @@ what passes its deadline is stopped, here and there. Pure.
 from __future__ import annotations
 
 from math import inf
-from typing import Annotated, Final, Literal
+from typing import Final
 
-from pydantic import AfterValidator
-
+from proxy import config_policies
 from proxy.chain import Policy
-from proxy.config import Table
 from proxy.deadline import DEADLINE, TIMEOUT, Deadline, read_deadline, read_timeout
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Reply
-from proxy.limit_kinds import header_of
 from proxy.policy.env import PolicyEnv
-from proxy.units import Duration
 
 NAME: Final = "priority"
 ALWAYS: Final = False
@@ -30,17 +26,7 @@ _DROP: Final = frozenset({b"x-priority", b"headrace-priority", b"x-request-deadl
 PASSED: Final = "The deadline of this request has passed. Allow more time, or send it earlier."
 
 
-def _field(name: str) -> str:
-    if not header_of(f"header:{name}"):
-        raise ValueError(f"{name!r} is not a header name")
-    return name
-
-
-class Config(Table):
-    default: Literal["high", "normal", "low"] = "normal"  # of those who may not say X-Priority, or do not
-    longest: Duration | None = None  # a deadline for those who name none, or a later one
-    #: Fields with a client's own timeout, in seconds.
-    timeouts: tuple[Annotated[str, AfterValidator(_field)], ...] = ("x-stainless-timeout", "x-stainless-read-timeout")
+Config = config_policies.Priority
 
 
 def build(config: Config, env: PolicyEnv) -> Priority:

@@ -55,7 +55,9 @@ class RateLimit(Policy):
         return self._by_model
 
     def gather(self, x: Exchange) -> Awaitable[None] | None:
-        return _read(x) if self._by_model and x.body is not None else None
+        if not self._by_model or x.body is None or x.body.json_at_once():
+            return None
+        return _read(x)
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
         limits = self._limits

@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Final
 
-from pydantic import AfterValidator
-
+from proxy import config_trim
 from proxy.cells import Counter
 from proxy.chain import Policy
-from proxy.config import Table
+from proxy.config_trim import NOT_OURS, CookieWeight, Names, Weight, fold
 from proxy.exchange import Exchange, Reply
-from proxy.headers import HOP_BY_HOP, joined
+from proxy.headers import joined
 from proxy.policy.env import PolicyEnv
 
-NAME = "trim"
-ALWAYS = False
+NAME: Final = "trim"
+ALWAYS: Final = False
 
 #: Fields of tracing systems; traceparent is always re-made (``request_id``).
-TRACING = {
+TRACING: Final = {
     "b3": ("b3", "x-b3-*"),
     "datadog": ("x-datadog-*",),
     "aws": ("x-amzn-trace-id", "x-amz-cf-id"),
@@ -38,62 +37,17 @@ TRACING = {
 }
 #: What an allow-list need not name: a body or the change to a WebSocket means nothing without it, or it is what trusted
 #: proxies wrote, which ``headers`` continues.
-_ALWAYS_ALLOWED = ("content-type", "content-encoding", "sec-websocket-*", "x-forwarded-*")
-#: Of this hop, or re-made in any case: nothing is saved by leaving them out once more.
-_NOT_OURS = HOP_BY_HOP | {b"host", b"expect", b"http2-settings", b"x-request-id", b"traceparent"}
-_CREDENTIALS = frozenset({b"authorization", b"x-api-key"})
-_PATTERN = re.compile(r"[!#$%&'+.^_`|~0-9A-Za-z-]+\*?")
-_COOKIE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_MAX_NAMES = 2048
-_SEPARATORS_BYTES = 4  # ": " and the line's end
+_ALWAYS_ALLOWED: Final = ("content-type", "content-encoding", "sec-websocket-*", "x-forwarded-*")
+_CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key"})
+_MAX_NAMES: Final = 2048
+_SEPARATORS_BYTES: Final = 4  # ": " and the line's end
 
-_STAYS, _GOES, _CONSUMED = range(3)
+_STAYS: Final = 0
+_GOES: Final = 1
+_CONSUMED: Final = 2
 
 
-def _pattern(value: str) -> str:
-    if not _PATTERN.fullmatch(value):
-        raise ValueError(f"{value!r} is not a header name, or the beginning of some, like X-Internal-*")
-    if _fold(value.encode()) in _NOT_OURS:
-        raise ValueError(f"{value} is never forwarded as the client sent it; leave it out here")
-    return value
-
-
-def _cookie(value: str) -> str:
-    if not _COOKIE.fullmatch(value) or "*" in value[:-1]:
-        raise ValueError(f"{value!r} is not the name of a cookie, or the beginning of some, like _ga*")
-    return value
-
-
-Pattern = Annotated[str, AfterValidator(_pattern)]
-CookiePattern = Annotated[str, AfterValidator(_cookie)]
-
-
-class HeaderWeight(Table):
-    allow: tuple[Pattern, ...] | None = None  # only these go upstream, and what the proxy adds; None: all
-    drop: tuple[Pattern, ...] = ()  # wins over allow
-    tracing: tuple[
-        Literal["b3", "datadog", "aws", "gcp", "jaeger", "newrelic", "opentracing", "sentry", "w3c"], ...
-    ] = ()
-
-
-class CookieWeight(Table):
-    allow: tuple[CookiePattern, ...] | None = None  # only these go upstream; None: all
-    drop: tuple[CookiePattern, ...] = ()  # wins over allow
-
-
-class Weight(Table):
-    headers: HeaderWeight = HeaderWeight()
-    cookies: CookieWeight = CookieWeight()
-
-
-def _cookies_may_pass(weight: Weight) -> Weight:
-    headers = weight.headers.allow
-    if weight.cookies.allow and headers is not None and not _Names(headers)(b"cookie"):
-        raise ValueError("cookies.allow names cookies, but headers.allow leaves out the field Cookie; add it")
-    return weight
-
-
-Config = Annotated[Weight, AfterValidator(_cookies_may_pass)]
+Config = config_trim.Config
 
 
 def build(config: Weight, env: PolicyEnv) -> Trim:
@@ -106,28 +60,11 @@ def build(config: Weight, env: PolicyEnv) -> Trim:
     return Trim(config, trimmed)
 
 
-class _Names:
-    """A set of names, and beginnings of names, of header fields."""
-
-    def __init__(self, patterns: Iterable[str]) -> None:
-        known = [_fold(each.encode()) for each in patterns]
-        self.exact = frozenset(each for each in known if not each.endswith(b"*"))
-        self.beginnings = tuple(each[:-1] for each in known if each.endswith(b"*"))
-
-    def __call__(self, name: bytes) -> bool:
-        """Whether a folded name is one of them."""
-        return name in self.exact or name.startswith(self.beginnings)
-
-
-def _fold(name: bytes) -> bytes:
-    return name.lower().replace(b"_", b"-")
-
-
 class Trim(Policy):
     def __init__(self, config: Weight, trimmed: Counter) -> None:
         headers, cookies = config.headers, config.cookies
-        self._drop = _Names((*headers.drop, *(name for group in headers.tracing for name in TRACING[group])))
-        self._allow = _Names((*headers.allow, *_ALWAYS_ALLOWED)) if headers.allow is not None else None
+        self._drop = Names((*headers.drop, *(name for group in headers.tracing for name in TRACING[group])))
+        self._allow = Names((*headers.allow, *_ALWAYS_ALLOWED)) if headers.allow is not None else None
         self._cookies = _pairs_that_go(cookies) if cookies.drop or cookies.allow is not None else None
         self._judged: dict[bytes, tuple[int, bytes]] = {}  # by exact spelling
         self._trimmed = trimmed
@@ -152,9 +89,9 @@ class Trim(Policy):
 
     def _judge(self, name: bytes) -> tuple[int, bytes]:
         """(what becomes of a field, its folded name). Names are a client's: a bounded number is remembered."""
-        folded = _fold(name)
+        folded = fold(name)
         kind = _CONSUMED if folded in _CREDENTIALS else _STAYS
-        if folded not in _NOT_OURS and (self._drop(folded) or (self._allow is not None and not self._allow(folded))):
+        if folded not in NOT_OURS and (self._drop(folded) or (self._allow is not None and not self._allow(folded))):
             kind = _GOES
         if len(name) <= 64:
             if len(self._judged) >= _MAX_NAMES:

@@ -101,12 +101,20 @@ class Variants(Policy):
             return None
         if self._is_outcome(x):
             return _read(x, _OUTCOME_BYTES)
-        return self._see_model(x) if self._reads_models else None
+        if not self._reads_models:
+            return None
+        if not x.body.json_at_once():
+            return self._read(x)
+        self._see_model(x)
+        return None
 
-    async def _see_model(self, x: Exchange) -> None:
+    async def _read(self, x: Exchange) -> None:
         assert x.body is not None
         await x.body.read_json()
-        llm = x.body.llm
+        self._see_model(x)
+
+    def _see_model(self, x: Exchange) -> None:
+        llm = x.body.llm if x.body is not None else None
         if llm is None or (self._models is not None and x.fields.get(CHOICE)):
             return  # it asks nothing of a model, or chooses by itself
         name: str | None = llm.model

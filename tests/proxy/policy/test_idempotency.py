@@ -29,7 +29,7 @@ class Body:
         self.data = data
         self.refusal = None
 
-    async def read(self) -> bytes:
+    def read_at_once(self) -> bytes:
         return self.data
 
 
