@@ -25,6 +25,7 @@ from proxy.downstream import ClientConnection, require_c_parser
 from proxy.edge_server import EdgeServer
 from proxy.front import Front, InUse
 from proxy.log_writer import LineWriter
+from proxy.memory import keep_free_end
 from proxy.metrics import WorkerMetrics
 from proxy.policy.env import Notify
 from proxy.policy.variants import Variants
@@ -74,6 +75,7 @@ class ProxyWorker:
         """cells: where to count; None: nowhere that anybody reads. shared: with other workers; None: there are none.
         access_log_fd: None writes no access log. notify: told what changes by itself, beside the log."""
         require_c_parser()
+        keep_free_end()
         self._cells = cells if cells is not None else Cells()
         self._shared = shared if shared is not None else SharedTable.alone()
         self._metrics = WorkerMetrics(self._cells)
