@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from appliance.config.certificates import why_not_ca, why_not_now, why_not_pair
+from appliance.config.key_files import check_key_files
 from appliance.config.problems import Finding, Loc
 from appliance.config.schema import find
 from appliance.config.tables import HeadraceConfig, Model
@@ -19,14 +20,14 @@ from engine.providers import Placement, why_absent
 from proxy.config import Certificate, SecretRef
 from proxy.config_routes import unknown
 from proxy.htpasswd import HtpasswdError, parse_htpasswd
-from proxy.keys import KeyEntry, KeysError, parse_keys
 
 
 def check_references(config: HeadraceConfig, contents: Mapping[str, bytes], root: Path) -> Iterator[Finding]:
     """Everything named that is not what it should be. What could not be read has been told before."""
     yield from _check_certificates(config, contents)
     yield from _check_secret_names(config)
-    yield from _check_keys(config, contents)
+    yield from check_key_files(config, contents)
+    yield from _check_users(config, contents)
     yield from _check_models(config, root)
     yield from _check_usage(config)
 
@@ -62,30 +63,14 @@ def _check_secret_names(config: HeadraceConfig) -> Iterator[Finding]:
             yield (*loc, "secret"), unknown("secret", reference.secret, config.secrets)
 
 
-def _check_keys(config: HeadraceConfig, contents: Mapping[str, bytes]) -> Iterator[Finding]:
+def _check_users(config: HeadraceConfig, contents: Mapping[str, bytes]) -> Iterator[Finding]:
     for index, route in enumerate(config.routes):
-        auth = getattr(route.policies, "auth", None)
-        if auth is not None and auth.keys in contents:
-            try:
-                yield from _check_budgets(config, auth.keys, parse_keys(contents[auth.keys]), index)
-            except KeysError as error:
-                yield ("routes", index, "policies", "auth", "keys"), f"{auth.keys}: {error}"
         basic = getattr(route.policies, "basic_auth", None)
         if basic is not None and basic.users in contents:
             try:
                 parse_htpasswd(contents[basic.users])
             except HtpasswdError as error:
                 yield ("routes", index, "policies", "basic_auth", "users"), f"{basic.users}: {error}"
-
-
-def _check_budgets(config: HeadraceConfig, file: str, entries: tuple[KeyEntry, ...], route: int) -> Iterator[Finding]:
-    """Amounts of a key's own, of budgets that are none."""
-    known = {name: table for name, table in config.budgets.items() if table.key == "api_key"}
-    for entry in entries:
-        for name, unit, _ in entry.budgets:
-            if name not in known or getattr(known[name], unit) is None:
-                of = f"budget of {unit} by api_key"
-                yield ("routes", route, "policies", "auth", "keys"), f"{file}: {entry.id}: {unknown(of, name, known)}"
 
 
 def _check_usage(config: HeadraceConfig) -> Iterator[Finding]:

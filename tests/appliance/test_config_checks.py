@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from appliance.config.exposure import is_loopback
+from appliance.keys import add_key, revoke_key
 from engine.providers import Placement
 from tests.appliance.config_files import LISTENER, ConfigFiles
 
@@ -113,6 +115,26 @@ def test_a_keys_own_amount_is_of_a_budget_that_is_there(place: ConfigFiles) -> N
         assert f"routes[0].policies.auth.keys: keys.yaml: {says}" in problem
     place.file("keys.yaml", f"keys: [{{id: a, hash: 'sha256:{'0' * 64}', budgets: {{daily: {{tokens: 9}}}}}}]\n")
     assert place.problems(text) == []
+
+
+def test_what_is_wrong_with_keys_is_told_once_and_revoked_ones_hold_up_nothing(place: ConfigFiles) -> None:
+    budgets = f"usage: {{path: {place.root}/usage.db}}\nbudgets: {{daily: {{tokens: 5}}}}\n"
+    routes = [f"{{match: {{path: /{i}}}, respond: {{status: 200}}, policies: *p}}" for i in range(9)]
+    policies = "policies: &p {auth: {keys: keys.yaml}, tokens: {}}"
+    routes[0] = routes[0].replace("policies: *p", policies)
+    text = LISTENER + budgets + f"routes: [{', '.join(routes)}]\n"
+    file = place.root / "keys.yaml"
+    for number in range(5):
+        add_key(file, f"k{number}", datetime.now(UTC), budgets=(("gone", "tokens", 5),))
+    [problem] = place.problems(text)
+    assert "routes[0].policies.auth.keys: keys.yaml: k0, k1, k2 and 2 more: there is no budget of tokens" in problem
+    assert problem.endswith("; correct the key's `budgets` there, or revoke it")
+    for number in range(5):
+        revoke_key(file, f"k{number}", datetime.now(UTC))
+    assert place.problems(text) == []
+    place.file("keys.yaml", "keys: [{id: a, hash: nonsense}]\n")
+    [problem] = place.problems(text)
+    assert "routes[0].policies.auth.keys: keys.yaml: keys[0].hash" in problem
 
 
 @pytest.mark.parametrize(
