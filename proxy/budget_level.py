@@ -103,7 +103,7 @@ class BudgetLevel:
 
     def item(self, left: int, reset_s: float) -> bytes:
         """The budget's item in RateLimit."""
-        return b"%b;r=%d;t=%d" % (self._quoted, left, whole(reset_s if reset_s < inf else self.period_s))
+        return b"%b;r=%d;t=%d" % (self._quoted, left, whole(reset_s))
 
     def jittered(self, wait_s: float) -> float:
         """A wait that is told to a client: never shorter, and not the same for all that share the budget."""
@@ -143,6 +143,13 @@ class Standing:
     def left(self) -> int:
         """Never negative, even if more is used than is given."""
         return max(0, self.amount - self.used)
+
+    @property
+    def told_s(self) -> float:
+        """``reset_s`` as RateLimit tells it: of a request that never fits until its window ends."""
+        if self.reset_s < inf:
+            return self.reset_s
+        return self.level.period_s if self.level.rolls else self.window.end - self.wall
 
     def take(self) -> None:
         """Count the request."""

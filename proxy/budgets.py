@@ -66,7 +66,7 @@ class Budgets:
         told = [each for each in standing if each.level.ietf] if standing else []
         if told:
             policies = b", ".join([each.level.policy_item(each.amount, each.window) for each in told])
-            items = b", ".join([each.level.item(each.left, each.reset_s) for each in told])
+            items = b", ".join([each.level.item(each.left, each.told_s) for each in told])
             tell_items(head, [each.level.shown for each in told], policies, items, tells_of_limits(head))
 
     def settle(self, x: Exchange, tokens: int, now: float) -> None:

@@ -85,4 +85,4 @@ def _tightest(standing: list[Standing]) -> Standing:
 
 
 def _finite(standing: Standing) -> float:
-    return standing.reset_s if standing.reset_s < inf else standing.named.terms.per_s
+    return standing.reset_s if standing.reset_s < inf else standing.named.window_s

@@ -28,7 +28,7 @@ class NamedLimit:
     """name: as configured. unit: what it counts, "requests" or "tokens"."""
 
     __slots__ = ("_draw_hex", "_item", "_item_says", "dry_run", "ietf", "jitter", "key_of", "memory", "name",
-                 "policy_item", "refused", "says", "shown", "styles", "terms", "unit")  # fmt: skip
+                 "policy_item", "refused", "says", "shown", "styles", "terms", "unit", "window_s")  # fmt: skip
 
     def __init__(self, name: str, env: PolicyEnv, unit: str = "requests") -> None:
         limit = env.limits[name]
@@ -51,11 +51,11 @@ class NamedLimit:
         shares = all(kind in _SHARED_KEYS for kind in limit.kinds)
         self.jitter: float = limit.jitter if limit.jitter is not None else _SHARED_JITTER if shares else 0.0
         self._draw_hex = env.draw_hex
-        window_s = ceil(per_s if slides else burst * per_s / events)
+        self.window_s: int = ceil(per_s if slides else burst * per_s / events)  # in which a whole burst comes back
         self.shown = name if unit == "requests" else f"{name}.tokens"
         #: Nothing of a unit is what requests are counted in, by the draft.
         self.says: dict[str, int | str] = {} if unit == "requests" else {"qu": unit}
-        self.policy_item = sf_item(self.shown, {"q": burst, "w": window_s, **self.says})
+        self.policy_item = sf_item(self.shown, {"q": burst, "w": self.window_s, **self.says})
         self.ietf = "ietf" in self.styles
         self._item = b""
         self._item_says = (-1, -1)  # (remaining, reset): most answers say what the one before said
@@ -68,8 +68,8 @@ class NamedLimit:
             self.refused = env.cells.counter("headrace_rate_limited_total", doc, labels)
 
     def ietf_item(self, left: int, reset_s: float) -> bytes:
-        """The limit's item in RateLimit."""
-        says = (left, whole(reset_s) if reset_s < inf else self.terms.events)
+        """The limit's item in RateLimit. Of a request that never fits, as if a whole window had to go by."""
+        says = (left, whole(reset_s) if reset_s < inf else self.window_s)
         if says != self._item_says:
             self._item = sf_item(self.shown, {"r": says[0], "t": says[1]})
             self._item_says = says

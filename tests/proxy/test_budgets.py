@@ -128,6 +128,18 @@ def test_what_never_fits_is_said_so_and_not_to_be_tried_again() -> None:
     assert error(reply)["detail"].startswith("This request needs 101 tokens, more than the budget b of this API key")
 
 
+@pytest.mark.parametrize(
+    ("table", "until_s"),
+    [({"per": "day"}, 12 * HOUR), ({"per": "hour"}, HOUR), ({"per": "day", "window": "rolling"}, DAY)],
+)
+def test_RateLimit_of_what_never_fits_tells_when_the_window_ends(table: dict[str, Any], until_s: float) -> None:
+    made, x = budgets(b={"tokens": 100, **table}), of()
+    assert made.admit(x, 101, 0.0, T0) is not None
+    head = Head(429, [])
+    made.respond(x, head, 0.0)
+    assert head.get(b"ratelimit") == b'"b.tokens";r=100;t=%d' % until_s
+
+
 def test_the_keys_file_gives_a_key_amounts_of_its_own() -> None:
     made = budgets(b={"tokens": 100, "requests": 2})
     rich = of("rich", tokens=1000)

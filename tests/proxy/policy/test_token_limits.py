@@ -90,7 +90,17 @@ def test_what_never_fits_is_said_so_and_not_to_be_tried_again() -> None:
     assert "needs 1001 tokens, more than the limit a ever has at once: 1000" in json.loads(reply.body)["detail"]
     head = Head(429, list(reply.headers))
     limits.respond(x, head, 0.0)
-    assert http_sf.parse(head.get(b"ratelimit") or b"", tltype="list")[0][1]["r"] == 1000
+    assert http_sf.parse(head.get(b"ratelimit") or b"", tltype="list")[0][1] == {"r": 1000, "t": 60}
+    assert head.get(b"x-ratelimit-reset-tokens") == b"1m0s"
+
+
+@pytest.mark.parametrize(("table", "window_s"), [({"burst": 500}, 30), ({"algorithm": "sliding"}, 60)])
+def test_RateLimit_of_what_never_fits_tells_the_window(table: dict[str, Any], window_s: int) -> None:
+    limits, x, head = made(tokens="1000/min", **table), exchange(), Head(429, [])
+    assert limits.admit(x, 8000, 0.0) is not None
+    limits.respond(x, head, 0.0)
+    assert http_sf.parse(head.get(b"ratelimit") or b"", tltype="list")[0][1]["t"] == window_s
+    assert http_sf.parse(head.get(b"ratelimit-policy") or b"", tltype="list")[0][1]["w"] == window_s
 
 
 def test_on_trial_nobody_is_refused() -> None:
