@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS answers (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS answers_by_expiry ON answers (expires_at);
 """
-_VERSION: Final = 1
+SCHEMA_VERSION: Final = 1
 _FIND: Final = "SELECT answer FROM answers WHERE place = ? AND expires_at > ?"
 _ADD: Final = "INSERT INTO answers (place, expires_at, answer) VALUES (?, ?, ?)"
 _FORGET: Final = (
@@ -138,7 +138,7 @@ class SqliteStore:
     def _open(self, busy_s: float) -> sqlite3.Connection:
         """A connection, to the file made here with its tables if need be. Used by one thread at a time."""
         with self._opening:
-            return open_file(self._path, _SCHEMA, _VERSION, busy_s)
+            return open_file(self._path, _SCHEMA, SCHEMA_VERSION, busy_s)
 
     def _say(self, text: str, error: BaseException) -> None:
         """Tell the log, once for each new kind of fault: every request may meet it."""

@@ -2,7 +2,8 @@
 
 POST and PATCH only: other methods are idempotent by themselves, and their key is ignored. What a key belongs to is the
 route and the API key or user, else the client's address. A claim is a permit of the shared table: of all requests with
-one key, in all workers, one has it, and the others get 409 meanwhile; a worker that dies gives its claims back. An
+one key, in all workers, one has it, and the others get 409 until its answer is complete; then they wait for that to be
+kept (``proxy.idempotency.claim``). A worker that dies gives its claims back. An
 answer is kept when it is complete and would be the same again (``is_final``); 5xx, 429, what somebody may not, what
 broke off and what the client did not wait for are not, and leave the key free. One that is too large to be kept is
 remembered as such: its request is refused from then on rather than carried out twice.
@@ -23,6 +24,7 @@ from proxy.config_idempotency import File
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
 from proxy.idempotency.answer import StoredAnswer, is_final
+from proxy.idempotency.claim import Claim
 from proxy.idempotency.key import BadKey, key_of, place_of
 from proxy.idempotency.reading import fingerprint_at_once, read_fingerprint
 from proxy.idempotency.recorder import Recorder
@@ -53,7 +55,8 @@ def build(config: Config, env: PolicyEnv) -> Idempotency:
         )
         for outcome in _OUTCOMES
     }
-    return Idempotency(config, env.route, env.shared.permits(NAME), _store(config, env, outcomes["dropped"]), outcomes)
+    claims, ends = env.shared.permits(NAME), env.shared.permits(f"{NAME} ends")
+    return Idempotency(config, env.route, claims, ends, _store(config, env, outcomes["dropped"]), outcomes)
 
 
 def _store(config: Config, env: PolicyEnv, dropped: Counter) -> AnswerStore:
@@ -68,31 +71,35 @@ def _store(config: Config, env: PolicyEnv, dropped: Counter) -> AnswerStore:
 
 
 class _Use:
-    """One request's key. permit: its claim, once it has one."""
+    """One request's key. claim: of the key's place, once it was asked for."""
 
-    __slots__ = ("asked_at", "fingerprint", "head", "kept", "key", "permit", "place", "recorder", "unreadable", "wrong")
+    __slots__ = ("claim", "fingerprint", "head", "key", "recorder", "unreadable", "wrong")
 
     def __init__(self, key: bytes, wrong: str = "") -> None:
         self.key = key
         self.wrong = wrong  # why the key cannot be used
         self.fingerprint = b""
-        self.place = b""
-        self.permit = -1
-        self.asked_at = 0.0  # by the wall clock, when it got the claim
-        self.kept: bytes | None = None  # what is kept under the key
-        self.unreadable = False  # nobody can say what is
+        self.claim: Claim | None = None
+        self.unreadable = False  # nobody can say what is kept under the key
         self.recorder: Recorder | None = None
         self.head: Head | None = None
 
 
 class Idempotency(Policy):
     def __init__(
-        self, config: Config, route: str, claims: Permits, store: AnswerStore, outcomes: dict[str, Counter]
+        self,
+        config: Config,
+        route: str,
+        claims: Permits,
+        ends: Permits,
+        store: AnswerStore,
+        outcomes: dict[str, Counter],
     ) -> None:
         self._ttl_s = config.ttl
         self._answer_bytes = config.answer
         self._route = route
         self._claims = claims
+        self._ends = ends
         self._store = store
         self._outcomes = outcomes
 
@@ -130,13 +137,8 @@ class Idempotency(Policy):
         if use.wrong:
             return refuse(x, Kind.BAD_REQUEST, use.wrong, code="invalid_idempotency_key")
         whose = f"key {x.key_id}" if x.key_id is not None else f"client {counted_as(x.client)}"
-        use.place = place_of(self._route, whose, use.key)
-        use.permit = self._claims.take(use.place.hex(), 1)
-        if use.permit < 0:
-            self._outcomes["in_flight"].add()
-            message = "A request with this idempotency key is still being carried out. Try again shortly."
-            return refuse(x, Kind.CONFLICT, message, retry_after_s=RETRY_AFTER_S, code="idempotent_request_in_progress")
-        use.asked_at = _wall(x, now)
+        use.claim = Claim(self._claims, self._ends, place_of(self._route, whose, use.key), _wall(x, now))
+        use.claim.take()
         return None
 
     def respond(self, x: Exchange, head: Head, now: float) -> None:
@@ -147,28 +149,28 @@ class Idempotency(Policy):
 
     def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
         use: _Use | None = x.scratch.pop(NAME, None)
-        if use is None or use.permit < 0:
+        claim = use.claim if use is not None else None
+        if use is None or claim is None or not claim.is_held:
             return
-        permit, claims = use.permit, self._claims
         recorder, head = use.recorder, use.head
         if recorder is None:
-            claims.give_back(permit)
+            claim.give_back()
         elif (
             head is None or not recorder.complete or outcome.ending is not Ending.COMPLETE or not is_final(head.status)
         ):
             self._outcomes["not_kept"].add()
-            claims.give_back(permit)
+            claim.give_back()
         else:
             self._outcomes["kept"].add()
             answer = StoredAnswer.of(use.fingerprint, head, recorder.body).encoded()
             at = _wall(x, now)
             # The claim is held until the answer is there, so that nobody finds neither.
-            self._store.put(use.place, answer, at + self._ttl_s, at, lambda: claims.give_back(permit))
+            self._store.put(claim.place, answer, at + self._ttl_s, at, claim.give_back)
 
 
 class Lookup(Policy):
-    """The second part: whoever has the claim sees what is kept under the key, before anything is spent on the request.
-    An answer that is in a file is read off the event loop."""
+    """The second part: what is kept under the key is looked up before anything is spent on the request. An answer that
+    is in a file is read off the event loop. Without the claim it is waited for, if it is about to be kept."""
 
     def __init__(self, answer_bytes: int, store: AnswerStore, outcomes: dict[str, Counter]) -> None:
         self._answer_bytes = answer_bytes
@@ -180,27 +182,34 @@ class Lookup(Policy):
 
     def gather(self, x: Exchange) -> Awaitable[None] | None:
         use: _Use | None = x.scratch.get(NAME)
-        if use is None or use.permit < 0:
+        claim = use.claim if use is not None else None
+        if use is None or claim is None:
             return None
-        found = self._store.get(use.place, use.asked_at)
-        if found is None or isinstance(found, bytes):
-            use.kept = found
+        if not claim.is_held:
+            return self._wait(use, claim.wait(self._store))
+        if isinstance(self._store, MemoryStore):
+            claim.kept = self._store.get(claim.place, claim.at)
             return None
-        return self._wait(use, found)
+        return self._wait(use, claim.look_up(self._store))
 
     @staticmethod
-    async def _wait(use: _Use, found: Awaitable[bytes | None]) -> None:
+    async def _wait(use: _Use, looks: Awaitable[None]) -> None:
         try:
-            use.kept = await found
+            await looks
         except StoreError:
             use.unreadable = True
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
         use: _Use | None = x.scratch.get(NAME)
-        if use is None or use.permit < 0:
+        claim = use.claim if use is not None else None
+        if use is None or claim is None:
             return None
+        if not claim.is_held and claim.kept is None:
+            self._outcomes["in_flight"].add()
+            message = "A request with this idempotency key is still being carried out. Try again shortly."
+            return refuse(x, Kind.CONFLICT, message, retry_after_s=RETRY_AFTER_S, code="idempotent_request_in_progress")
         try:
-            answer = StoredAnswer.decoded(use.kept) if use.kept is not None else None
+            answer = StoredAnswer.decoded(claim.kept) if claim.kept is not None else None
         except ValueError:
             use.unreadable = True
         if use.unreadable:
@@ -209,7 +218,7 @@ class Lookup(Policy):
             )
             return refuse(x, Kind.CAPACITY, message, retry_after_s=RETRY_AFTER_S, violated=(NAME,))
         if answer is None:
-            use.recorder = Recorder(self._answer_bytes)
+            use.recorder = Recorder(self._answer_bytes, claim.over)
             add_filter(x, use.recorder)
             return None
         return self._again(x, use, answer)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.wire.harness import Edge, UpstreamSide, answering, app, edge, eventually, raw_upstream, reached
+from proxy.idempotency.sqlite_store import SqliteStore
+from tests.wire.harness import OK, Edge, UpstreamSide, answering, app, edge, eventually, raw_upstream, reached
 from tests.wire.models import DONE, ROLE, STREAM, chat, chunks, model_routes, sends, text
 from tests.wire.upstreams import Gate
 
@@ -169,3 +172,58 @@ async def test_L22_f_on_a_route_by_model_the_replay_says_which_model_and_upstrea
     assert said == [*said_again, ("Cache-Control", "no-transform")]
     assert said_again[1] == ("Cache-Control", "private, no-store")
     assert said_again[-2:] == [("headrace-model", "chat"), ("headrace-upstream", "b")]
+
+
+@pytest.mark.parametrize("length", [True, False])
+async def test_who_has_the_last_byte_gets_the_answer_again_also_while_it_is_being_written(
+    length: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, written = threading.Event(), threading.Event()
+    write = SqliteStore._write
+
+    def slowly(self: SqliteStore, *answer: Any) -> int:
+        writing.set()
+        assert written.wait(30.0)
+        return write(self, *answer)
+
+    monkeypatch.setattr(SqliteStore, "_write", slowly)
+    answer = b"Content-Length: 2\r\n\r\nok" if length else b"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+    store = {"path": str(tmp_path / "answers.db")}
+    async with (
+        raw_upstream(answering(b"HTTP/1.1 200 OK\r\n" + answer)) as upstream,
+        edge(guarded(upstream.port, store=store)) as running,
+    ):
+        first = await running.ask(post())
+        assert (first.status, first.get("idempotent-replayed")) == (200, None)
+        again = [asyncio.ensure_future(running.ask(post())) for _ in range(3)]
+        assert await asyncio.to_thread(writing.wait, 30.0)
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+        assert not any(each.done() for each in again)
+        written.set()
+        for answered in await asyncio.gather(*again):
+            assert (answered.status, answered.body, answered.get("idempotent-replayed")) == (200, b"ok", "true")
+        assert len(upstream.heads) == 1
+
+
+async def test_a_finished_request_is_answered_again_every_time_from_a_file(tmp_path: Path) -> None:
+    store = {"path": str(tmp_path / "answers.db")}
+    async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream.port, store=store)) as running:
+        for number in range(30):
+            client = await running.connect()
+            for replayed in (None, "true"):
+                await client.send(post(b"k%d" % number))
+                answer = await client.answer()
+                assert (answer.status, answer.get("idempotent-replayed")) == (200, replayed)
+
+
+async def test_one_that_is_still_carried_out_is_not_waited_for_with_a_file(tmp_path: Path) -> None:
+    gate = Gate()
+    store = {"path": str(tmp_path / "answers.db")}
+    async with raw_upstream(gate) as upstream, edge(guarded(upstream.port, store=store)) as running:
+        first = asyncio.ensure_future(running.ask(post()))
+        await eventually(lambda: gate.num_inside == 1)
+        assert [(await running.ask(post())).status for _ in range(3)] == [409] * 3
+        gate.open.set()
+        assert (await first).status == 200
+        assert (await running.ask(post())).get("idempotent-replayed") == "true"

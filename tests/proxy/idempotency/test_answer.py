@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from proxy.exchange import Head
 from proxy.idempotency.answer import StoredAnswer, is_final
 from proxy.idempotency.recorder import Recorder
+from tests.proxy.make import exchange
 
 FIELDS = st.lists(st.tuples(st.binary(min_size=1, max_size=20), st.binary(max_size=40)), max_size=5)
 ANSWERS = st.builds(
@@ -53,20 +54,36 @@ def test_L22_e_what_would_not_be_the_same_again_is_not_final() -> None:
 
 
 def test_a_recorder_changes_nothing_and_keeps_no_more_than_its_bound() -> None:
-    recorder = Recorder(5)
+    recorder = Recorder(5, lambda: None)
     assert [recorder.data(b"abc"), recorder.data(b"de"), recorder.end()] == [b"abc", b"de", b""]
     assert (recorder.complete, recorder.body) == (True, b"abcde")
-    over = Recorder(5)
+    over = Recorder(5, lambda: None)
     assert over.data(b"abcdef") == b"abcdef"
     over.end()
     assert (over.complete, over.body) == (True, None)
 
 
 def test_a_recorder_forgets_an_attempt_that_broke_off() -> None:
-    recorder = Recorder(5)
+    recorder = Recorder(5, lambda: None)
     recorder.data(b"first")
     recorder.broken()
     assert not recorder.complete
     recorder.data(b"again")
     recorder.end()
     assert recorder.body == b"again"
+
+
+def test_a_recorder_tells_of_the_end_before_the_last_byte_passes() -> None:
+    told: list[str] = []
+    recorder = Recorder(5, lambda: told.append("over"))
+    recorder.head(exchange(), Head(200, [], 4))
+    recorder.data(b"abc")
+    assert not told
+    recorder.data(b"d")
+    assert told
+    unknown = Recorder(5, lambda: told.append("unknown"))
+    unknown.head(exchange(), Head(200, []))
+    unknown.data(b"abc")
+    assert "unknown" not in told
+    unknown.end()
+    assert told[-1] == "unknown"
