@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import tempfile
 from contextlib import closing, suppress
+from urllib.parse import quote
 
 _WAL_BYTES = 8 << 20
 
@@ -34,6 +36,40 @@ def open_file(path: str, schema: str, version: int, busy_s: float) -> sqlite3.Co
         connection.close()
         raise
     return connection
+
+
+def why_unusable(path: str, table: str, version: int) -> str | None:
+    """Why ``open_file`` would fail, or find another's tables; None: it would not. Leaves everything as it is.
+
+    For a process that has no connection to the file. table: one of the schema's.
+    """
+    directory = os.path.dirname(path)
+    if not os.path.isdir(directory):
+        return f"there is no directory {directory}; make it or name another one"
+    try:
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        why = error.strerror or error
+        return (
+            f"no file can be made in {directory}: {why}; name another directory, or let who runs headrace write there"
+        )
+    if not os.path.exists(path):
+        return None
+    if not os.path.isfile(path) or not os.access(path, os.R_OK | os.W_OK):
+        return f"{path} is no file that can be read and written; name another one"
+    try:
+        # Immutable: neither locked nor recovered, so that nothing appears beside it.
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as connection:
+            found = version_of(connection)
+            is_ours = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
+    except sqlite3.Error as error:
+        return f"{path} cannot be used: {error}; name another file, or move it away"
+    if found == 0 and not is_ours:
+        return None
+    if found != version:
+        return f"{path} is of another release (schema {found}); name another file, or move it away"
+    return None if is_ours else f"{path} holds something else; name another file"
 
 
 def version_of(connection: sqlite3.Connection) -> int:

@@ -1,6 +1,7 @@
 """Whether what the configuration names is what it should be: certificates, key and user files, secrets, model folders.
 
-Reads nothing but model folders; the contents of files are handed in, under the names that the configuration uses.
+Reads nothing but model folders and SQLite files; the contents of others are handed in, under the names that the
+configuration uses.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from appliance.config.certificates import why_not_ca, why_not_now, why_not_pair
 from appliance.config.key_files import check_key_files
 from appliance.config.problems import Finding, Loc
 from appliance.config.schema import find
+from appliance.config.stores import check_stores
 from appliance.config.tables import HeadraceConfig, Model
 from engine import model_folder
 from engine.model_folder import ModelError
@@ -29,7 +31,7 @@ def check_references(config: HeadraceConfig, contents: Mapping[str, bytes], root
     yield from check_key_files(config, contents)
     yield from _check_users(config, contents)
     yield from _check_models(config, root)
-    yield from _check_usage(config)
+    yield from check_stores(config)
 
 
 def check_validity(config: HeadraceConfig, contents: Mapping[str, bytes], now: datetime) -> Iterator[Finding]:
@@ -71,11 +73,6 @@ def _check_users(config: HeadraceConfig, contents: Mapping[str, bytes]) -> Itera
                 parse_htpasswd(contents[basic.users])
             except HtpasswdError as error:
                 yield ("routes", index, "policies", "basic_auth", "users"), f"{basic.users}: {error}"
-
-
-def _check_usage(config: HeadraceConfig) -> Iterator[Finding]:
-    if config.usage is not None and not Path(config.usage.path).parent.is_dir():
-        yield ("usage", "path"), f"there is no directory {Path(config.usage.path).parent}; make it or name another one"
 
 
 def _why_absent(model: Model) -> str | None:

@@ -93,6 +93,11 @@ def test_budgets_need_a_record_of_usage_where_there_is_a_directory(place: Config
     assert "budgets: without a record of usage a restart would forget what was used" in problem
     [problem] = place.problems(LISTENER + f"usage: {{path: {place.root}/nowhere/usage.db}}" + BUDGET)
     assert "usage.path: there is no directory nowhere; make it" in problem
+    place.file("text", "no database " * 1000)
+    [problem] = place.problems(LISTENER + f"usage: {{path: {place.root}/text}}" + BUDGET)
+    assert "usage.path: text cannot be used: file is not a database" in problem
+    [problem] = place.problems(LISTENER + "usage: {path: /proc/usage.db}" + BUDGET)
+    assert "usage.path: no file can be made in /proc" in problem
     assert place.problems(LISTENER + f"usage: {{path: {place.root}/usage.db}}" + BUDGET) == []
     same = BUDGET + "limits: {daily: {requests: 1/s}}\n"
     [problem] = place.problems(LISTENER + f"usage: {{path: {place.root}/usage.db}}" + same)
@@ -101,6 +106,23 @@ def test_budgets_need_a_record_of_usage_where_there_is_a_directory(place: Config
         LISTENER + f"usage: {{path: {place.root}/usage.db}}" + BUDGET.replace(", tokens: {}", "")
     )
     assert "budgets: no route has the policy `tokens`" in problem
+
+
+def test_the_file_of_kept_answers_can_be_used(place: ConfigFiles) -> None:
+    place.file("text", "no database " * 1000)
+    usage = f"usage: {{path: {place.root}/usage.db}}\n"
+    route = "routes: [{respond: {status: 200}, policies: {idempotency: {store: {path: PATH}}}}]\n"
+    answers = LISTENER + usage + route
+    key = "routes[0].policies.idempotency.store.path: "
+    for path, says in (
+        (f"{place.root}/text", "text cannot be used: file is not a database"),
+        ("/proc/a.db", "no file can be made in /proc"),
+        (f"{place.root}/usage.db", "usage.db is also the record of usage; name another file"),
+    ):
+        [problem] = place.problems(answers.replace("PATH", path))
+        assert key + says in problem
+    assert place.problems(answers.replace("PATH", f"{place.root}/answers.db")) == []
+    assert sorted(each.name for each in place.root.iterdir()) == ["headrace.yaml", "text"]
 
 
 def test_a_keys_own_amount_is_of_a_budget_that_is_there(place: ConfigFiles) -> None:

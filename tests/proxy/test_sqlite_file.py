@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.sqlite_file import open_file, version_of
+from proxy.sqlite_file import open_file, version_of, why_unusable
 from tests.documents import ROOT
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS t (n INTEGER);"
@@ -90,3 +90,37 @@ def test_opening_it_again_takes_no_lock_from_who_has_it_open(tmp_path: Path) -> 
             pytest.skip("/proc/locks does not show them here")
         opened(file).close()
         assert num_locks() == before
+
+
+def test_a_file_that_can_be_used_or_made_is_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "a b?.db"
+    assert why_unusable(str(file), "t", 3) is None
+    assert list(tmp_path.iterdir()) == []
+    file.touch()
+    assert why_unusable(str(file), "t", 3) is None
+    assert file.stat().st_size == 0
+    file.unlink()
+    opened(file).close()
+    before = file.read_bytes()
+    assert why_unusable(str(file), "t", 3) is None
+    assert [each.name for each in tmp_path.iterdir()] == ["a b?.db"]
+    assert file.read_bytes() == before
+    assert (
+        why_unusable(str(file), "t", 4)
+        == f"{file} is of another release (schema 3); name another file, or move it away"
+    )
+    assert why_unusable(str(file), "other", 3) == f"{file} holds something else; name another file"
+
+
+def test_a_file_that_cannot_be_used_is_told_as_a_start_would_find_it(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database, but long enough to be looked at " * 100)
+    for path, says in (
+        (tmp_path / "text", "text cannot be used: file is not a database; name another file"),
+        (tmp_path / "none" / "a.db", "there is no directory "),
+        (Path("/proc/a.db"), "no file can be made in /proc: "),
+    ):
+        assert says in (why_unusable(str(path), "t", 3) or "")
+        with pytest.raises((sqlite3.Error, OSError)):
+            opened(path)
+    (tmp_path / "folder").mkdir()
+    assert "folder is no file that can be read and written" in (why_unusable(str(tmp_path / "folder"), "t", 3) or "")
