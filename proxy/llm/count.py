@@ -52,6 +52,18 @@ def counter_beside(policies: Table | None) -> TextCounter:
 async def count_prompt(x: Exchange, counter_of: CounterOf | None = None) -> PromptTokens:
     """The tokens of a request whose body was read, counted once; 0 if it asks nothing of a language model. Where a
     shorter prompt is sent instead of the client's, that one's."""
+    known = count_at_once(x, counter_of)
+    if known is None:
+        llm = x.body.llm if x.body is not None else None
+        assert llm is not None
+        counter = _counter_for(x, llm, counter_of)
+        tokens = await asyncio.get_running_loop().run_in_executor(body_threads(), _count_all, llm, counter)
+        known = _remember(x, llm, counter, tokens, short=False)
+    return known
+
+
+def count_at_once(x: Exchange, counter_of: CounterOf | None = None) -> PromptTokens | None:
+    """The same, where nothing need be waited for; None: ``count_prompt`` must be."""
     sent: PromptTokens | None = x.scratch.get(SENT)
     if sent is not None:
         return sent
@@ -59,18 +71,26 @@ async def count_prompt(x: Exchange, counter_of: CounterOf | None = None) -> Prom
     llm = body.llm if body is not None else None
     if body is None or llm is None:
         return PromptTokens(0, False)
-    counter = counter_of(x.scratch.get("model") or llm.model) if counter_of is not None else text_counter("o200k")
-    counted: dict[str, PromptTokens] = x.scratch.setdefault(_NAME, {})
+    counter = _counter_for(x, llm, counter_of)
+    counted: dict[str, PromptTokens] = x.scratch.get(_NAME) or {}
     known = counted.get(counter.name)
     if known is None:
-        short = len(body.data or b"") <= _SHORT_BODY_BYTES and sum(map(len, llm.texts)) <= PIECE_CHARACTERS
-        if short:
-            tokens = _count_all(llm, counter)
-        else:
-            tokens = await asyncio.get_running_loop().run_in_executor(body_threads(), _count_all, llm, counter)
-        around = len(llm.messages) * MESSAGE_TOKENS + (ANSWER_TOKENS if llm.messages else 0)
-        exact = counter.own and short and not llm.messages and not llm.tools
-        known = counted[counter.name] = PromptTokens(tokens + llm.num_token_ids + around, exact)
+        if len(body.data or b"") > _SHORT_BODY_BYTES or sum(map(len, llm.texts)) > PIECE_CHARACTERS:
+            return None
+        known = _remember(x, llm, counter, _count_all(llm, counter), short=True)
+    return known
+
+
+def _counter_for(x: Exchange, llm: LlmRequest, counter_of: CounterOf | None) -> TextCounter:
+    return counter_of(x.scratch.get("model") or llm.model) if counter_of is not None else text_counter("o200k")
+
+
+def _remember(x: Exchange, llm: LlmRequest, counter: TextCounter, tokens: int, *, short: bool) -> PromptTokens:
+    """The tokens of a prompt whose texts have so many, known from now on."""
+    around = len(llm.messages) * MESSAGE_TOKENS + (ANSWER_TOKENS if llm.messages else 0)
+    exact = counter.own and short and not llm.messages and not llm.tools
+    known = PromptTokens(tokens + llm.num_token_ids + around, exact)
+    x.scratch.setdefault(_NAME, {})[counter.name] = known
     return known
 
 

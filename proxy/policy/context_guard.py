@@ -13,17 +13,23 @@ many tokens went (``proxy.llm.notes``).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from pydantic import Field, model_validator
-
+from proxy import config_llm
 from proxy.cells import Cells
 from proxy.chain import Policy
-from proxy.config import Table
 from proxy.errors import Kind, refuse
 from proxy.exchange import Exchange, Head, Outcome, Reply
 from proxy.llm.context import Need, answer_tokens, most_tokens, too_long, with_margin
-from proxy.llm.count import CounterOf, count_longest, count_prompt, counter_beside, counters_of
+from proxy.llm.count import (
+    CounterOf,
+    PromptTokens,
+    count_at_once,
+    count_longest,
+    count_prompt,
+    counter_beside,
+    counters_of,
+)
 from proxy.llm.fitting import Truncate, Window
 from proxy.llm.request import LlmKind, LlmRequest
 from proxy.llm.shorter import NAME as SHORTER
@@ -31,34 +37,21 @@ from proxy.llm.shorter import Shorter, find_shorter
 from proxy.llm.summarise import Summarise
 from proxy.llm.unreadable import is_encoded, unreadable
 from proxy.policy.env import PolicyEnv
-from proxy.units import Percent
 
-NAME = "context_guard"
-ALWAYS = False
+NAME: Final = "context_guard"
+ALWAYS: Final = False
 
 #: Tokens of prompts, for the histogram.
-LENGTH_BOUNDS = (128.0, 512.0, 2048.0, 8192.0, 32768.0)
-_OTHER = "other"
-_STATUSES = ("ok", "tripped", "truncated", "unsummarised", "exempt", "unknown", "unreadable")
+LENGTH_BOUNDS: Final[tuple[float, ...]] = (128.0, 512.0, 2048.0, 8192.0, 32768.0)
+_OTHER: Final = "other"
+_STATUSES: Final = ("ok", "tripped", "truncated", "unsummarised", "exempt", "unknown", "unreadable")
 #: Where the prompt stands, by the kind of request.
-_FIELDS: dict[LlmKind, str] = {"chat": "messages", "completion": "prompt", "embedding": "input"}
+_FIELDS: Final[dict[LlmKind, str]] = {"chat": "messages", "completion": "prompt", "embedding": "input"}
 #: What becomes of tokens that were not counted: bytes of text for one, which is about right for English.
-_BYTES_PER_TOKEN = 4
+_BYTES_PER_TOKEN: Final = 4
 
 
-class Config(Table):
-    context: Annotated[int, Field(ge=1)] | None = None  # tokens, of models that have not told theirs; None: not judged
-    reserve: Percent = 0.15  # of the context, kept for an answer whose max_tokens is not named
-    margin: Percent = 0.05  # added to what another tokenizer than the model's own has counted
-    status: Literal[422, 400] = 422  # of the refusal; 400 is OpenAI's
-    truncate: Truncate | None = None  # instead of a refusal
-    window: Window | None = None  # the same, for long documents
-
-    @model_validator(mode="after")
-    def _one_way(self) -> Config:
-        if self.truncate is not None and self.window is not None:
-            raise ValueError("truncate and window exclude each other: name one")
-        return self
+Config = config_llm.ContextGuard
 
 
 def build(config: Config, env: PolicyEnv) -> ContextGuard:
@@ -106,50 +99,71 @@ class ContextGuard(Policy):
         return self._last
 
     def gather(self, x: Exchange) -> Awaitable[None] | None:
-        return None if x.body is None else self._measure(x)
+        if x.body is None:
+            return None
+        return self._measure(x) if x.body.json_at_once() else self._read(x)
 
-    async def _measure(self, x: Exchange) -> None:
+    async def _read(self, x: Exchange) -> None:
+        assert x.body is not None
+        await x.body.read_json()
+        work = self._measure(x)
+        if work is not None:
+            await work
+
+    def _measure(self, x: Exchange) -> Awaitable[None] | None:
+        """Measure the prompt that was read; what must be awaited for that."""
         body = x.body
         assert body is not None
-        await body.read_json()
         llm, document = body.llm, body.json
         field = _FIELDS.get(llm.kind) if llm is not None and not is_encoded(x) else None
         if llm is None or field is None or not isinstance(document, dict):
-            return
+            return None
         asked = document.get(field)
         if not isinstance(asked, str | list):
-            return  # there is none, or one that is known to the upstream alone
+            return None  # there is none, or one that is known to the upstream alone
         prompts = asked if isinstance(asked, list) and _are_several(asked, llm.kind) else None
         what = field.removesuffix("s") if llm.kind != "chat" else "prompt"
-        model = x.scratch.get("model") or llm.model
+        model: str = x.scratch.get("model") or llm.model
         context = self._contexts.get(model, self._config.context)
-        prompt, exact = _bytes(llm) // _BYTES_PER_TOKEN, False
         answer = (0, False)
-        if context is not None:
-            if llm.kind != "embedding":
-                answer = answer_tokens(context, llm.max_tokens, self._config.reserve)
-            if not self._surely_fits(llm, prompts, answer[0], context):
-                if prompts is not None:
-                    counted = await count_longest(x, prompts, self._counter_of)
-                else:
-                    counted = await count_prompt(x, self._counter_of)
-                exact = counted.exact
-                prompt = counted.tokens if exact else with_margin(counted.tokens, self._config.margin)
+        if context is not None and llm.kind != "embedding":
+            answer = answer_tokens(context, llm.max_tokens, self._config.reserve)
         what = what if prompts is None else f"longest {what}"
-        measured = _Measured(model, context, Need(prompt, *answer), exact, field, what)
-        if context is not None and not measured.need.fits(context) and not _is_exempt(x):
-            measured = await self._shorten(x, measured, context)
-        x.scratch[NAME] = measured
+        measured = _Measured(model, context, Need(_bytes(llm) // _BYTES_PER_TOKEN, *answer), False, field, what)
+        if context is None or self._surely_fits(llm, prompts, answer[0], context):
+            return self._judge(x, measured)
+        counted = count_at_once(x, self._counter_of) if prompts is None else None
+        if counted is None:
+            return self._count(x, measured, prompts)
+        return self._judge(x, self._counted(measured, counted))
 
-    async def _shorten(self, x: Exchange, measured: _Measured, context: int) -> _Measured:
-        """With a shorter prompt, if that is wanted and can be."""
-        config, need = self._config, measured.need
-        how = config.truncate or config.window
-        if how is None:
-            return measured
-        shorter = await find_shorter(x, measured.field, context, need.answer, config.margin, how, self._counter_of)
+    async def _count(self, x: Exchange, measured: _Measured, prompts: list[Any] | None) -> None:
+        if prompts is not None:
+            counted = await count_longest(x, prompts, self._counter_of)
+        else:
+            counted = await count_prompt(x, self._counter_of)
+        work = self._judge(x, self._counted(measured, counted))
+        if work is not None:
+            await work
+
+    def _counted(self, measured: _Measured, counted: PromptTokens) -> _Measured:
+        prompt = counted.tokens if counted.exact else with_margin(counted.tokens, self._config.margin)
+        return measured._replace(need=measured.need._replace(prompt=prompt), exact=counted.exact)
+
+    def _judge(self, x: Exchange, measured: _Measured) -> Awaitable[None] | None:
+        """Take note of it; what must be awaited where a shorter prompt is wanted."""
+        context, how = measured.context, self._config.truncate or self._config.window
+        if how is not None and context is not None and not measured.need.fits(context) and not _is_exempt(x):
+            return self._shorten(x, measured, context, how)
+        x.scratch[NAME] = measured
+        return None
+
+    async def _shorten(self, x: Exchange, measured: _Measured, context: int, how: Truncate | Window) -> None:
+        """With a shorter prompt, if that can be."""
+        answer, margin = measured.need.answer, self._config.margin
+        shorter = await find_shorter(x, measured.field, context, answer, margin, how, self._counter_of)
         x.scratch[SHORTER] = shorter
-        return measured._replace(shorter=shorter)
+        x.scratch[NAME] = measured._replace(shorter=shorter)
 
     def _surely_fits(self, llm: LlmRequest, prompts: list[Any] | None, answer: int, context: int) -> bool:
         size = _bytes(llm) + llm.num_token_ids if prompts is None else max([_size(each) for each in prompts])

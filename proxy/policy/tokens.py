@@ -14,27 +14,22 @@ used and are forgiven as time passes, like any request's, so nothing is given tw
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import Field
-
+from proxy import config_llm
 from proxy.answer_filter import add_filter
 from proxy.budgets import Budgets, build_budgets
 from proxy.cells import Cells
 from proxy.chain import Policy
-from proxy.config import Table
 from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
-from proxy.held_body import HELD_BYTES
 from proxy.llm.context import SENT, USED
-from proxy.llm.count import CounterOf, PromptTokens, count_prompt, counter_beside, counters_of
-from proxy.llm.encodings import EncodingName
+from proxy.llm.count import CounterOf, PromptTokens, count_at_once, count_prompt, counter_beside, counters_of
 from proxy.llm.request import LlmKind, LlmRequest, kind_of
 from proxy.llm.usage import Usage, asking_for_usage
 from proxy.llm.usage_filter import BYTES_PER_TOKEN, UsageFilter
 from proxy.policy.env import PolicyEnv
 from proxy.policy.rate_limit import give_back
 from proxy.policy.token_limits import TokenLimits, build_token_limits
-from proxy.units import Percent, Size
 from proxy.usage_log import UsageLog, UsageRecord
 
 NAME: Final = "tokens"
@@ -51,13 +46,7 @@ _ANSWERED: Final[frozenset[LlmKind]] = frozenset({"chat", "completion"})
 _MAX_MODEL: Final = 128  # characters of a name that a client has made up
 
 
-class Config(Table):
-    encoding: EncodingName | None = None  # for models whose own tokenizer is not here; None: o200k
-    read: Annotated[Size, Field(le=HELD_BYTES)] = HELD_BYTES  # longer bodies are not read but guessed; 0: none is read
-    answer: Annotated[int, Field(ge=1)] = 1024  # tokens reserved for an answer whose max_tokens is not named
-    max_answer: Annotated[int, Field(ge=1)] = 8192  # reserved at most for one answer, whatever max_tokens says
-    debt: Percent = 1.0  # of a limit's burst: how much may be owed
-    include_usage: bool = True  # ask for the usage of streams whose client did not
+Config = config_llm.Tokens
 
 
 def build(config: Config, env: PolicyEnv) -> Tokens:
@@ -108,17 +97,32 @@ class Tokens(Policy):
             return None
         if kind_of(x.path) == "other" and "json" not in x.fields.get("Content-Type", "").lower():
             return None  # an upload, which goes on as it comes
+        if not x.body.json_at_once():
+            return self._read(x)
         return self._count(x)
 
-    async def _count(self, x: Exchange) -> None:
-        body = x.body
-        assert body is not None
-        await body.read_json()
-        llm = body.llm
+    async def _read(self, x: Exchange) -> None:
+        assert x.body is not None
+        await x.body.read_json()
+        work = self._count(x)
+        if work is not None:
+            await work
+
+    def _count(self, x: Exchange) -> Awaitable[None] | None:
+        """Count the body that was read; what must be awaited for that."""
+        llm = x.body.llm if x.body is not None else None
         if llm is not None:
-            counted = await count_prompt(x, self._counter_of)
-            sent: PromptTokens = x.scratch.get(SENT) or counted
-            x.scratch[NAME] = _Use(llm.kind, llm.model, sent.tokens, self._reserve(llm))
+            counted = count_at_once(x, self._counter_of)
+            if counted is None:
+                return self._count_long(x, llm)
+            self._counted(x, llm, counted)
+        return None
+
+    async def _count_long(self, x: Exchange, llm: LlmRequest) -> None:
+        self._counted(x, llm, await count_prompt(x, self._counter_of))
+
+    def _counted(self, x: Exchange, llm: LlmRequest, counted: PromptTokens) -> None:
+        x.scratch[NAME] = _Use(llm.kind, llm.model, counted.tokens, self._reserve(llm))
 
     def _reserve(self, llm: LlmRequest) -> int:
         """Tokens of all answers."""
