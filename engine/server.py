@@ -50,7 +50,8 @@ ENDPOINTS: tuple[ModuleType, ...] = (
     metrics,
 )
 
-_SHUT_S = 1.0  # for requests that have to end
+_SHUT_S = 1.0  # for requests that have to end, and answers that have to leave
+_LOOK_S = 0.005  # how often it is asked whether they have
 _log = logging.getLogger(__name__)
 
 
@@ -67,7 +68,9 @@ class Server:
     async def open(self) -> None:
         """Bind and listen. A socket that a dead engine left is replaced; a living one is not. Raises OSError."""
         _check_unserved(self._path)
-        make = cast(Callable[[], asyncio.BaseProtocol], lambda: Connection(self._answer, self._connections))
+        make = cast(
+            Callable[[], asyncio.BaseProtocol], lambda: Connection(self._answer, self._connections, self._serving)
+        )
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_unix_server(make, self._path, backlog=1024)
 
@@ -80,23 +83,27 @@ class Server:
                 os.unlink(self._path)
 
     async def close(self) -> None:
-        """End every connection."""
+        """End every connection; what was answered before may still leave."""
         await self.stop_accepting()
         tasks = [task for each in tuple(self._connections) if (task := each.shut()) is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=_SHUT_S)
+        for _ in range(round(_SHUT_S / _LOOK_S)):
+            if not self._connections:
+                break
+            await asyncio.sleep(_LOOK_S)
+        for each in tuple(self._connections):
+            each.abort()
         await asyncio.sleep(0)  # the transports have been told
 
     async def _answer(self, request: Request) -> Response | Stream:
-        """Keep the drain waiting for this request; while there is one, let its connection end with its answer."""
-        self._serving.enter()
-        try:
-            answer = await self._respond(request)
-            if self._serving.draining:
-                request.keep_alive = False
-            return answer
-        finally:
-            self._serving.leave()
+        """While the engine drains, let the request's connection end with its answer."""
+        if self._serving.draining:
+            request.keep_alive = False
+        answer = await self._respond(request)
+        if self._serving.draining:
+            request.keep_alive = False
+        return answer
 
     async def _respond(self, request: Request) -> Response | Stream:
         """Whatever goes wrong before an answer has begun leaves as an error of the API that was asked; what is
@@ -113,10 +120,12 @@ class Server:
             return _refusal(request, RequestError(Kind.NOT_FOUND, message))
         except RequestError as error:
             return _refusal(request, error)
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise  # the client has left
+            return _failure(request)  # what the request waited for was cancelled, not the request
         except Exception:
-            _log.exception("%s %s failed", request.method, request.path)
-            message = "the request failed inside the engine; its log says why"
-            return _refusal(request, RequestError(Kind.FAILED, message))
+            return _failure(request)
 
 
 def _check_unserved(path: str) -> None:
@@ -128,6 +137,12 @@ def _check_unserved(path: str) -> None:
         except (FileNotFoundError, ConnectionRefusedError):
             return
     raise OSError(errno.EADDRINUSE, "another engine is listening there")
+
+
+def _failure(request: Request) -> Response:
+    """Of an exception that is handled now."""
+    _log.exception("%s %s failed", request.method, request.path)
+    return _refusal(request, RequestError(Kind.FAILED, "the request failed inside the engine; its log says why"))
 
 
 def _refusal(request: Request, error: RequestError, **headers: str) -> Response:

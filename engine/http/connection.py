@@ -10,11 +10,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 import httptools
 
-from engine.errors import Kind, RequestError
 from engine.http import head
 from engine.http.incoming import Incoming
 from engine.http.message import Piece, Request, Response
@@ -37,19 +36,33 @@ _log = logging.getLogger(__name__)
 _buffer: Final = memoryview(bytearray(_READ_BYTES))
 
 
+class Count(Protocol):
+    """Of the requests whose answers are not out."""
+
+    def enter(self) -> None:
+        """One more."""
+        ...
+
+    def leave(self) -> None:
+        """One less."""
+        ...
+
+
 class Connection:
     """One client; a buffered protocol. handler: gives the answer to each request; it raises nothing that it could say
     to the client."""
 
-    def __init__(self, handler: Handler, connections: set[Connection]) -> None:
+    def __init__(self, handler: Handler, connections: set[Connection], count: Count) -> None:
         """connections: all that are open."""
         self._handler = handler
         self._connections = connections
+        self._count = count
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[Request] = deque()  # behind the one that is served
         self._task: asyncio.Task[None] | None = None
+        self._given_up = False  # the task was told that the client has left
         self._receiving: Incoming | None = None  # the body that comes now
         self._rest: memoryview | None = None  # where what is missing of it goes, past the parser
         self._deaf = False  # what comes is dropped
@@ -58,14 +71,17 @@ class Connection:
         self._asked_first = False  # the client waits for a 100 (Continue)
         self._target = b""
         self._headers: dict[str, str] = {}
-        self._num_headers = self._num_head_bytes = 0
+        self._num_headers = self._num_head_bytes = 0  # the bytes: since the last one of a body
+        self._lingering: asyncio.TimerHandle | None = None
 
     def shut(self) -> asyncio.Task[None] | None:
-        """End it now; the task that still has to end, if one has."""
-        if self._transport is not None:
-            self._transport.abort()
+        """End it: now, when a request is served, or else when what was written has left. The task that still has to
+        end, if one has."""
         if self._task is not None:
-            self._task.cancel()
+            self.abort()
+            self._give_up()
+        elif self._transport is not None:
+            self._transport.close()
         return self._task
 
     # What the transport tells.
@@ -76,18 +92,23 @@ class Connection:
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has left: so does whoever works for it."""
+        """The client has left: so does whoever works for it, and what was kept of it."""
         self._transport = None
         self._connections.discard(self)
         self._waiting.clear()
+        # Each of them leads back here; what such a ring holds would stay until the interpreter searches for rings.
+        del self._parser
+        self._receiving = self._rest = None
+        if self._lingering is not None:
+            self._lingering.cancel()
         if self._drained is not None and not self._drained.done():
             self._drained.set_exception(ConnectionResetError("the client has left"))
             self._drained.exception()  # nobody may wait for it
-        if self._task is not None:
-            self._task.cancel()
+        self._give_up()
 
     def eof_received(self) -> bool:
-        """A client that sends no more is taken for gone."""
+        """A client that sends no more is taken for gone, also while it has not taken all that was written to it."""
+        self._give_up()
         return False
 
     def pause_writing(self) -> None:
@@ -130,8 +151,8 @@ class Connection:
             self._deaf = True  # no other protocol is spoken here: this request is answered, and is the last
         except httptools.HttpParserError:
             self._refuse("the request is not HTTP/1.1")
-        if self._num_head_bytes > _MAX_HEAD_BYTES and self._receiving is None:
-            self._refuse("the request's head is too large")
+        if self._num_head_bytes > _MAX_HEAD_BYTES and not self._deaf:
+            self._refuse("the request's head or its trailer is too large")
         self._serve_next()
 
     # What the parser tells.
@@ -150,8 +171,10 @@ class Connection:
         self._num_headers += 1
         if self._num_headers > _MAX_HEADERS:
             raise ValueError("too many headers")
+        if self._receiving is not None:
+            return  # a trailer: whoever judged the head has not seen it (RFC 9110 6.5.1)
         headers, key = self._headers, name.decode("utf-8", "replace").lower()
-        text = value.decode("utf-8", "replace")
+        text = value.decode("utf-8", "replace").rstrip(" \t")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
@@ -160,15 +183,22 @@ class Connection:
         version = parser.get_http_version()
         if version not in _VERSIONS:
             raise ValueError(f"HTTP/{version} is not spoken here")
-        length, target = headers.get("content-length"), self._target.decode("utf-8", "replace")
+        length, coding = headers.get("content-length"), headers.get("transfer-encoding")
+        if coding is not None and (coding.lower() != "chunked" or version == "1.0"):
+            raise ValueError("a transfer coding that is not spoken here")
+        upgrades = parser.should_upgrade()
+        if upgrades and (coding is not None or length not in (None, "0")):
+            raise ValueError("a body before another protocol")  # the parser does not read it
         body = Incoming(self, int(length) if length is not None and length.isdigit() else None)
-        method, keep_alive = parser.get_method().decode(), parser.should_keep_alive()
+        method, keep_alive = parser.get_method().decode(), parser.should_keep_alive() and not upgrades
+        target = self._target.decode("utf-8", "replace")
         self._waiting.append(Request(self, method, target, version, headers, body, keep_alive=keep_alive))
         self._receiving = body
-        self._asked_first = headers.get("expect", "").lower() == "100-continue"
+        self._asked_first = version == "1.1" and headers.get("expect", "").lower() == "100-continue"
 
     def on_body(self, piece: bytes) -> None:
         """Of the body."""
+        self._num_head_bytes = 0
         if self._receiving is not None:
             self._receiving.feed(piece)
 
@@ -231,24 +261,36 @@ class Connection:
                 self.pause()  # of a client that pipelines no more is kept than one read has brought
         elif self._waiting and self._transport is not None:
             request = self._waiting.popleft()
+            self._given_up = False
             self._task = self._loop.create_task(self._serve(request))
+
+    def _give_up(self) -> None:
+        """Nobody waits for the answer. Said once: said again it would end what the task does to end well."""
+        if self._task is not None and not self._given_up:
+            self._given_up = True
+            self._task.cancel()
 
     async def _serve(self, request: Request) -> None:
         again = False
+        self._count.enter()
         try:
             answer = await self._handler(request)
-            if isinstance(answer, Response):
+            if isinstance(answer, Stream):
+                again = answer.ended and request.keep_alive
+            elif request.stream is None:
                 self._send(request, answer)
                 if self._drained is not None:
                     await self._drained
                 again = request.keep_alive
-            else:
-                again = answer.ended and request.keep_alive
+            elif not request.stream.ended:  # of a second head nobody could tell that it is none of the body
+                self.abort()
         except (asyncio.CancelledError, ConnectionError):
             pass  # the client has left
         except Exception:
             _log.exception("an answer could not be sent")
             self.abort()
+        finally:
+            self._count.leave()
         self._task = None
         self._finish(request, again)
 
@@ -275,19 +317,25 @@ class Connection:
         transport = self._transport
         if transport is None:
             return
+        if transport.is_closing():
+            return
         if again and request.body.complete and (self._waiting or not self._deaf):
             if self._waiting:
                 self._serve_next()
             if not self._waiting:
                 transport.resume_reading()
-        elif request.body.complete or transport.is_closing():
+        elif request.body.complete:
             transport.close()
         else:
-            self._deaf, self._rest = True, None
-            self._loop.call_later(_LINGER_S, self._end_lingering)
-            if transport.can_write_eof():
-                transport.write_eof()
-            transport.resume_reading()
+            self._linger(transport)
+
+    def _linger(self, transport: asyncio.Transport) -> None:
+        """All is said; the client has not sent all."""
+        self._deaf, self._rest = True, None
+        self._lingering = self._loop.call_later(_LINGER_S, transport.close)
+        if transport.can_write_eof():
+            transport.write_eof()
+        transport.resume_reading()
 
     def _land(self, rest: memoryview, num_bytes: int) -> None:
         """So much of a large body has come; at its end another parser begins, for this one still waits for it."""
@@ -305,19 +353,15 @@ class Connection:
         """What comes is not what can be read: the last request is answered so, or its body ends so."""
         self._deaf = True
         if self._receiving is not None:
-            self._receiving.fail(RequestError(Kind.INVALID, f"the body cannot be read: {why}"))
+            self._receiving.fail(why)
             self._receiving = None
         elif self._transport is not None and self._task is None and not self._waiting:
             body = b'{"error":"%b"}' % why.encode()
             framing = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
             self._transport.write(head.render(400, framing, None, head.connection_line("1.1", False)) + body)
-            self._transport.close()
+            self._linger(self._transport)
 
     def _drop(self, num_bytes: int) -> None:
         self._num_dropped += num_bytes
         if self._num_dropped > _LINGER_BYTES:
             self.abort()
-
-    def _end_lingering(self) -> None:
-        if self._transport is not None:
-            self._transport.close()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
+from engine.errors import Kind, RequestError
+
 #: Of a body that nobody takes. With less, a megabyte is stopped many times: a quarter more work.
 BEHIND_BYTES: Final = 512 << 10
 
@@ -37,7 +39,7 @@ class Incoming:
     """One body. ``complete``: all of it has come; ``length``: in bytes, None: not known until then."""
 
     __slots__ = (
-        "_error",
+        "_broken",
         "_num_behind",
         "_num_landed",
         "_paused",
@@ -53,7 +55,7 @@ class Incoming:
         self._pieces: list[bytes] = []
         self._num_behind = self._num_landed = 0
         self._paused = False
-        self._error: Exception | None = None
+        self._broken: str | None = None
         self._waiter: asyncio.Future[None] | None = None
         self.length = length
         self.complete = False
@@ -77,9 +79,8 @@ class Incoming:
         return num_landed
 
     async def wait(self) -> None:
-        """Until something has come, or it is complete. Raises what ended it before that."""
-        if self._error is not None:
-            raise self._error
+        """Until something has come, or it is complete. Raises RequestError (400) for what broke off before that."""
+        self._check()
         if self._pieces or self._num_landed or self.complete:
             return
         self._source.proceed()
@@ -88,6 +89,7 @@ class Incoming:
             await self._waiter
         finally:
             self._waiter = None
+        self._check()
 
     # What the connection tells.
 
@@ -111,11 +113,14 @@ class Incoming:
         self.complete = True
         self._wake()
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, why: str) -> None:
         """Nothing more of it comes."""
-        self._error = error
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(error)
+        self._broken = why
+        self._wake()
+
+    def _check(self) -> None:
+        if self._broken is not None:  # an error that is kept would hold whom it was raised in, and they hold this
+            raise RequestError(Kind.INVALID, f"the body cannot be read: {self._broken}")
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -25,7 +25,18 @@ class Exchange(Protocol):
 class Request:
     """One request. Names of headers are in lower case; a header that came twice is joined by commas (RFC 9110 5.3)."""
 
-    __slots__ = ("_connection", "_query", "body", "headers", "keep_alive", "method", "names", "path", "version")
+    __slots__ = (
+        "_connection",
+        "_query",
+        "body",
+        "headers",
+        "keep_alive",
+        "method",
+        "names",
+        "path",
+        "stream",
+        "version",
+    )
 
     def __init__(
         self,
@@ -47,6 +58,7 @@ class Request:
         self.body = body
         self.keep_alive = keep_alive  # False: the connection ends with the answer
         self.names: Mapping[str, str] = {}  # what stands in the path where its pattern has a name
+        self.stream: Stream | None = None  # the answer, once its head is out
 
     @property
     def content_type(self) -> str:
@@ -63,7 +75,8 @@ class Request:
 
     def begin(self, headers: Mapping[str, str]) -> Stream:
         """Begin an answer whose length is not known yet; the endpoint returns it when it has ended."""
-        return self._connection.begin(self, headers)
+        self.stream = self._connection.begin(self, headers)
+        return self.stream
 
 
 class Response:
