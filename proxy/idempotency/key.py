@@ -48,18 +48,18 @@ def key_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
 
 def place_of(route: str, whose: str, key: bytes) -> bytes:
     """Where the answer to this request is kept: 32 bytes from which neither key nor sender can be read."""
-    return _digest(route.encode("utf-8", "surrogateescape"), whose.encode("utf-8", "surrogateescape"), key)
+    return _digest([route.encode("utf-8", "surrogateescape"), whose.encode("utf-8", "surrogateescape")], key)
 
 
 def fingerprint(method: str, path: str, query: str, content_type: str, body: bytes) -> bytes:
     """What the request is: 32 bytes, equal for the same request alone."""
-    texts = (text.encode("utf-8", "surrogateescape") for text in (method, path, query, content_type))
-    return _digest(*texts, body)
+    texts = [text.encode("utf-8", "surrogateescape") for text in (method, path, query, content_type)]
+    return _digest(texts, body)
 
 
-def _digest(*parts: bytes) -> bytes:
-    digest = sha256()
-    for part in parts:  # lengths first, so that no part can pass for two
-        digest.update(b"%d:" % len(part))
-        digest.update(part)
+def _digest(parts: list[bytes], last: bytes) -> bytes:
+    """Of the parts and the last one, which may be long. Lengths first, so that no part can pass for two."""
+    begin = b"".join([b"%d:%b" % (len(part), part) for part in parts])
+    digest = sha256(b"%b%d:" % (begin, len(last)))
+    digest.update(last)
     return digest.digest()

@@ -38,7 +38,10 @@ class LlmRequest(NamedTuple):
 
 def kind_of(path: str) -> LlmKind:
     """The kind of request that the path is for."""
-    return next((kind for end, kind in _KINDS.items() if path.endswith(end)), "other")
+    for end, kind in _KINDS.items():
+        if path.endswith(end):
+            return kind
+    return "other"
 
 
 def view_request(path: str, body: dict[str, Any] | list[Any] | None) -> LlmRequest | None:

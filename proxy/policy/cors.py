@@ -90,7 +90,7 @@ class Cors(Policy):
                 head.headers.append((_ALLOW_ORIGIN, origin))
             return
         headers = head.headers
-        if any(name[:15].lower() == _PREFIX for name, _ in headers):
+        if [name for name, _ in headers if name[:1] in b"aA" and name[:15].lower() == _PREFIX]:
             headers[:] = [field for field in headers if field[0][:15].lower() != _PREFIX]
         if not self._everybody and not _varies_by_origin(headers):
             headers.append((b"Vary", b"Origin"))
@@ -124,7 +124,7 @@ def _below(origins: Iterable[str]) -> re.Pattern[str] | None:
 
 def _varies_by_origin(headers: list[tuple[bytes, bytes]]) -> bool:
     for name, value in headers:
-        if name.lower() == b"vary":
+        if len(name) == 4 and name.lower() == b"vary":
             tokens = {token.strip() for token in value.lower().split(b",")}
             if b"*" in tokens or b"origin" in tokens:
                 return True
