@@ -168,7 +168,7 @@ class _Build:
 
     def upstreams(self) -> dict[str, Upstream]:
         config = self._config
-        env = ServerEnv(self.states, self._cells, self._shared.record)
+        env = ServerEnv(self.states, self._cells, self._shared.record, self._notify)
         built: dict[str, Upstream] = {}
         for name, table in config.upstreams.items():
             try:

@@ -62,6 +62,7 @@ class Kind(Enum):
     INTERNAL = Row(500, _SERVER, "internal_error", "Internal Server Error")
     NOT_IMPLEMENTED = Row(501, _INVALID, "not_implemented", "Not Implemented")
     UPSTREAM_CONNECT = Row(502, _SERVER, "upstream_unreachable", "Bad Gateway")
+    UPSTREAM_KEY = Row(502, _SERVER, "upstream_key_refused", "Bad Gateway")
     UPSTREAM_PROTOCOL = Row(502, _SERVER, "upstream_protocol_error", "Bad Gateway")
     UPSTREAM_ABORTED = Row(502, _SERVER, "upstream_aborted", "Bad Gateway")
     CAPACITY = Row(503, _SERVER, "capacity_exceeded", "Service Unavailable", _REGISTRY + "temporary-reduced-capacity")

@@ -7,6 +7,7 @@ from typing import Final
 from proxy.errors import Kind, refuse
 from proxy.exchange import Ending, Exchange, Reply
 from proxy.relay import End
+from proxy.upstream.key_ring import OURS
 from proxy.upstream.permit import Refused
 from proxy.upstream.retry import Failure
 from proxy.upstream.upstream import ENGINE_RETRY_AFTER_S, Upstream
@@ -37,6 +38,12 @@ def breaker_open(x: Exchange, upstream: Upstream, refused: Refused) -> End:
 def failure_reply(x: Exchange, upstream: Upstream, end: End) -> Reply:
     """The last attempt failed before anything was sent."""
     name, reason = upstream.name, end.reason
+    if end.failure is Failure.DECLINED and end.status in OURS and upstream.authorization is not None:
+        message = (
+            f"The upstream {name} refuses the key that it is asked with here ({reason}); yours is not concerned. Only "
+            "who runs this service can mend that."
+        )
+        return refuse(x, Kind.UPSTREAM_KEY, message, should_retry=False)
     if end.failure is Failure.DECLINED:
         message = f"The upstream {name} did not take the request ({reason}), and no other one could. Try again later."
         return refuse(x, Kind.CAPACITY, message, retry_after_s=end.retry_after_s or _DECLINED_RETRY_S)

@@ -39,7 +39,7 @@ from proxy.upload import TooLarge, Upload
 from proxy.upstream import retry
 from proxy.upstream.attempts import asks_again, tried_before, tried_behind
 from proxy.upstream.connections import ConnectFailed, Server, ServerFull
-from proxy.upstream.key_ring import REFUSES_KEY
+from proxy.upstream.key_ring import OURS, REFUSES_KEY
 from proxy.upstream.permit import Permit, Refused
 from proxy.upstream.retry import Failure
 from proxy.upstream.transport import UpstreamConnection
@@ -297,7 +297,8 @@ class Forward:
         if keys is not None:
             self._key = keys.choose(now, self._keys_tried)
             authorization = keys.values[self._key]
-        hold = None if keys is None and x.targets is None and not self._is_for_model else self._hold(now)
+        plain = authorization is None and x.targets is None and not self._is_for_model
+        hold = None if plain else self._hold(now)
         relay = Relay(
             x, self._route, client, self._sink, connection, self._timeouts, self._permit, done, self._asked_again,
             uploading=uploading, hold=hold,
@@ -325,17 +326,18 @@ class Forward:
             relay.broke(error)
         return relay
 
-    def _hold(self, now: float) -> Hold | None:
+    def _hold(self, now: float) -> Hold:
         """What the answer is held back for: another upstream may answer instead, or another key be used."""
         keys, x = self._upstream.keys, self._x
         other_key = keys is not None and self._replayable() and keys.has_other(now, self._keys_tried | {self._key})
+        declines = REFUSES_KEY if other_key else OURS if self._upstream.authorization is not None else _NOTHING
         if x.targets is None and not self._is_for_model:
-            return Hold(REFUSES_KEY, reads=False) if other_key else None
+            return Hold(declines, reads=False)
         llm = x.body.llm if x.body is not None else None
         streams = x.targets is None or (llm.stream if llm is not None else self._is_for_model)
         if self._targets:
             return Hold(DECLINES, reads=streams)
-        return Hold(REFUSES_KEY if other_key else _NOTHING, reads=streams, keeps=False)
+        return Hold(declines, reads=streams, keeps=False)
 
     def _replayable(self) -> bool:
         return self._upload is None or self._upload.replayable

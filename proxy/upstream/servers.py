@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from proxy.cells import Cells
 from proxy.config import HashBalance, Health, Materials
 from proxy.config import Upstream as UpstreamConfig
-from proxy.policy.env import States
+from proxy.policy.env import Notify, States
 from proxy.shared.record import LocalRecord, Record
 from proxy.tls import upstream_materials
 from proxy.upstream.balance import Member, Picks, pick_in_turn, pick_least
@@ -31,11 +31,13 @@ log = logging.getLogger("headrace.proxy")
 
 @dataclass(frozen=True, slots=True)
 class ServerEnv:
-    """What servers are built with. record: the box's record of a name and a size; None: kept in this worker."""
+    """What servers are built with. record: the box's record of a name and a size; None: kept in this worker. notify:
+    told what changes by itself, beside the log."""
 
     states: States
     cells: Cells = field(default_factory=Cells)
     record: Callable[[str, int], Record] | None = None
+    notify: Notify | None = None
 
     def metrics_of(self, upstream: str, server: str) -> ServerMetrics:
         """The server's numbers."""

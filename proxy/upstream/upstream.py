@@ -18,6 +18,7 @@ from proxy.exchange import Exchange
 from proxy.tls import upstream_context
 from proxy.upstream.breaker import Breaker
 from proxy.upstream.connections import Address, Server
+from proxy.upstream.key_report import key_teller
 from proxy.upstream.key_ring import KeyRing
 from proxy.upstream.pool import Pool
 from proxy.upstream.prober import Prober
@@ -76,7 +77,10 @@ def build_upstream(
     refs = [ref for ref in (config.key, *config.spare_keys) if ref is not None]
     values = [b"Bearer " + materials[f"secret:{ref.secret}"].strip() for ref in refs]
     authorization = values[0] if values else None
-    keys = KeyRing(values, env.key_record(name, len(values))) if len(values) > 1 else None
+    keys = None
+    if len(values) > 1:
+        tell = key_teller(name, len(values), env.cells, env.notify)
+        keys = KeyRing(values, env.key_record(name, len(values)), tell)
     probers = tuple(build_prober(name, server, config.health, authorization, env) for server in servers)
     return Upstream(
         name,

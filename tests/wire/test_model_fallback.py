@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.wire.harness import OK, RawUpstream, Script, edge, raw_upstream
+from tests.wire.harness import OK, RawUpstream, Script, app, edge, raw_upstream
 from tests.wire.models import (
     DONE,
     ERROR,
@@ -231,3 +233,45 @@ async def test_the_last_keys_refusal_is_the_clients() -> None:
             said = await running.ask(chat(stream=False))
             assert (said.status, said.body) == (429, b'{"error": 1}')
     assert served.keys == ["one", "two"]
+
+
+SECRETS = {"secret:one": b"one", "secret:two": b"two"}
+OURS_REFUSED = answer(b"401 Unauthorized", b'{"error": {"message": "Incorrect API key provided: sk-ab***yz"}}')
+
+
+@pytest.mark.parametrize("spare", [[], [{"secret": "two"}]], ids=["one key", "two keys"])
+@pytest.mark.parametrize("route", ["plain", "openai", "models"])
+async def test_that_our_own_key_is_refused_is_no_clients_401(route: str, spare: list[dict[str, str]]) -> None:
+    served = Recording(OURS_REFUSED)
+    told: list[dict[str, Any]] = []
+    async with raw_upstream(served) as a:
+        kinds = {"kind": "openai"} if route == "openai" else {}
+        config = model_routes(a.port) if route == "models" else app(a.port, **kinds)
+        name = "a" if route == "models" else "app"
+        config["upstreams"][name] |= {"key": {"secret": "one"}, "spare_keys": spare}
+        async with edge(config, materials=SECRETS, notify=told.append) as running:
+            said = await running.ask(chat(stream=False))
+            assert said.status == 502
+            assert b"upstream_key_refused" in said.body
+            assert b"sk-ab" not in said.raw
+            assert running.worker.breakers()[name]["failed"] == 0
+            again = await running.ask(chat(stream=False))
+            assert again.status == 502
+            counted = [
+                running.worker._cells.counter(
+                    "headrace_upstream_keys_refused_total", "", {"upstream": name, "key": key}
+                ).value
+                for key in ("1", "2")
+            ]
+    if spare:
+        assert [(each["kind"], each["upstream"], each["key"], each["status"]) for each in told] == [
+            ("key", name, 1, 401),
+            ("key", name, 2, 401),
+        ]
+        assert counted == [1, 1]
+
+
+async def test_a_401_for_the_clients_own_key_goes_to_the_client() -> None:
+    async with raw_upstream(Recording(OURS_REFUSED)) as a, edge(app(a.port, kind="openai")) as running:
+        said = await running.ask(chat("chat", "Authorization: Bearer sk-mine", stream=False))
+        assert said.status == 401
