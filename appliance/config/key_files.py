@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 
 from appliance.config.problems import Finding, Loc
 from appliance.config.tables import HeadraceConfig
-from proxy.config_routes import unknown
-from proxy.keys import KeyEntry, KeysError, parse_keys
+from proxy.config_routes import ENGINE, ProxyConfig, unknown
+from proxy.keys import Allowed, KeyEntry, KeysError, parse_keys
 
 _MAX_NAMED = 3
 
@@ -25,6 +25,45 @@ def check_key_files(config: HeadraceConfig, contents: Mapping[str, bytes]) -> It
                 yield loc, f"{file}: {error}"
             else:
                 yield from _check_budgets(config, file, loc, entries)
+
+
+def check_names(config: HeadraceConfig, proxy: ProxyConfig, contents: Mapping[str, bytes]) -> Iterator[Finding]:
+    """Models and upstreams that keys may use and that are not there, which harms nobody: warnings. contents: of files
+    that can be used."""
+    upstreams = {*config.upstreams, ENGINE}
+    for file, loc in _places(config).items():
+        models = _models(config, proxy, file)
+        unknown_models: dict[str, list[str]] = {}
+        unknown_upstreams: dict[str, list[str]] = {}
+        for entry in parse_keys(contents[file]):
+            allow = entry.allow if entry.revoked is None else Allowed()
+            for name in allow.models or () if models else ():
+                if not any(Allowed(models=(name,)).model(model) for model in models or ()):
+                    unknown_models.setdefault(name, []).append(entry.id)
+            for name in allow.upstreams:
+                if name not in upstreams and name != "*":
+                    unknown_upstreams.setdefault(name, []).append(entry.id)
+        for name, ids in unknown_models.items():
+            yield loc, f"{file}: {_listed(ids)}: {unknown('model', name, models or ())}"
+        for name, ids in unknown_upstreams.items():
+            yield loc, f"{file}: {_listed(ids)}: {unknown('upstream', name, upstreams)}"
+
+
+def _models(config: HeadraceConfig, proxy: ProxyConfig, file: str) -> set[str] | None:
+    """All models that the keys of a file can come to, by the names that requests use; None: an upstream has others."""
+    models: set[str] = set()
+    for route in config.routes:
+        auth = getattr(route.policies, "auth", None)
+        if auth is None or auth.keys != file or route.to is None:
+            continue
+        if route.models is not None:
+            served = (*route.models.models, *proxy.variant_models(route))
+            models.update(served, *(config.model_routes[name].aliases for name in served))
+        elif route.to == ENGINE and config.models.repository is None and not proxy.variants_of(route):
+            models.update(config.models.by_name)
+        else:
+            return None
+    return models
 
 
 def _places(config: HeadraceConfig) -> dict[str, Loc]:

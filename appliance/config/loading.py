@@ -13,6 +13,8 @@ from appliance.config.contexts import contexts_of, instances_of, tokenizers_of
 from appliance.config.crowding import check_crowding
 from appliance.config.document import Document
 from appliance.config.exposure import check_exposure
+from appliance.config.idle import check_guards
+from appliance.config.key_files import check_names
 from appliance.config.materials import gather
 from appliance.config.problems import ConfigurationError, Finding, Problem, problem_at
 from appliance.config.references import check_references, check_validity
@@ -77,6 +79,7 @@ def load(path: Path, *, at_start: bool = False) -> Configuration:
     crowded = check_crowding(config, instances_of(config, root), len(os.sched_getaffinity(0)))
     if findings or (untimely and not at_start):
         raise ConfigurationError(_in_order(document, findings + untimely))
+    idle = [*check_guards(proxy), *check_names(config, proxy, contents)]
     return Configuration(
         effective=config,
         proxy=proxy,
@@ -86,7 +89,7 @@ def load(path: Path, *, at_start: bool = False) -> Configuration:
         runtime_dir=runtime_dir,
         workers=default_workers(config) if config.workers == "auto" else config.workers,
         access_log=_access_log(config, root),
-        warnings=tuple(_in_order(document, untimely + crowded)),
+        warnings=tuple(_in_order(document, untimely + crowded + idle)),
     )
 
 
