@@ -15,7 +15,7 @@ from typing import Final
 
 from proxy.gcra import EPSILON, Terms
 from proxy.shared.key_slots import KeySlots
-from proxy.shared.layout import LIMIT_HEAD_WORDS, Memory
+from proxy.shared.layout import LIMIT_HEAD_WORDS, WINDOW, Memory
 from proxy.shared.limit_memory import LimitMemory
 from proxy.shared.locks import LIMIT_STRIPES, LIMITS_DONE, STRIPE_MASK, Locks
 from proxy.shared.places import Lease
@@ -37,6 +37,7 @@ class SharedLimit(LimitMemory):
         "_common_at",
         "_doubles",
         "_lease",
+        "_num_values",
         "_pace",
         "_pace_at",
         "_pace_known",
@@ -46,8 +47,10 @@ class SharedLimit(LimitMemory):
         "_words",
     )
 
-    def __init__(self, terms: Terms, memory: Memory, locks: Locks, lease: Lease, name: str) -> None:
-        super().__init__(terms, locks)
+    def __init__(
+        self, terms: Terms, memory: Memory, locks: Locks, lease: Lease, name: str, before: LimitMemory | None = None
+    ) -> None:
+        super().__init__(terms, locks, before)
         layout = memory.layout
         at = layout.limits + lease.index * layout.limit_bytes
         self._lease = lease
@@ -57,12 +60,13 @@ class SharedLimit(LimitMemory):
         self._to_value = layout.limit_values // 8 - LIMIT_HEAD_WORDS  # from a digest's index to its number's
         self._pace_at = at // 8
         self._common_at = at // 8 + _COMMON
+        self._num_values = layout.geometry.keys + WINDOW
         self._pace_known = 0
         self._clock = self._read_at = self._pace = 0.0  # units, at this time, that many units per second
 
     def decide(self, key: str, now: float, cost: float = 1.0) -> float:
         at, digest = self._slots.find(key)
-        if at:
+        if at and (self._before is None or self.before_is_over(now)):
             self._locks.enter(LIMIT_STRIPES[digest & STRIPE_MASK])
             try:
                 if self._words[self._pace_at] != self._pace_known:
@@ -84,7 +88,7 @@ class SharedLimit(LimitMemory):
 
     def adjust(self, key: str, by: float, now: float, debt: float = 1.0) -> float:
         at, digest = self._slots.find(key)
-        if at:
+        if at and (self._before is None or self.before_is_over(now)):
             self._locks.enter(LIMIT_STRIPES[digest & STRIPE_MASK])
             try:
                 if self._words[self._pace_at] != self._pace_known:
@@ -106,17 +110,29 @@ class SharedLimit(LimitMemory):
         if not at or self._words[at] != digest:
             at, _ = self._slots.look_up(key)
         used = self._doubles[at + self._to_value if at else self._common_at] - clock
-        return used if used > 0.0 else 0.0
+        used = used if used > 0.0 else 0.0
+        return used if self._before is None else used + self._before.used(key, now)
+
+    def used_in(self, key: str, wait_s: float, now: float) -> float:
+        before = self._before.used(key, now) if self._before is not None else 0.0
+        return max(0.0, self.used(key, now) - before - self.rate * wait_s)
+
+    def idle(self, now: float) -> bool:
+        clock = self._clock_at(now)
+        begin = self._pace_at + LIMIT_HEAD_WORDS + self._to_value
+        values = self._doubles[begin : begin + self._num_values].tolist()
+        return max(values) <= clock and self._doubles[self._common_at] <= clock
 
     def take(self, key: str, used: float, now: float, cost: float = 1.0) -> float:
         clock = self._clock_at(now)
         at, digest = self._slots.find(key)
-        used = max(0.0, used + cost)
+        before = self._before.used(key, now) if self._before is not None else 0.0
+        used = max(0.0, used - before + cost)
         if not at:
             at = self._free_slot(digest, clock)
             if not at:
                 self._doubles[self._common_at] = clock + used
-                return used
+                return used + before
             # Killed between the stores, it leaves an empty slot.
             self._words[at] = 0
             self._doubles[at + self._to_value] = clock + used
@@ -124,7 +140,7 @@ class SharedLimit(LimitMemory):
             self._slots.stands(key, at, digest)
         else:
             self._doubles[at + self._to_value] = clock + used
-        return used
+        return used + before
 
     def _free_slot(self, digest: int, clock: float) -> int:
         """A slot that is empty, else one whose key's bucket is full again; 0: there is none."""

@@ -58,13 +58,18 @@ class Places:
         self._num_leases: dict[int, int] = {}
         self._limits, self._records, self._tallies, self._windows = _kinds(layout)
 
-    def limit(self, name: str) -> Lease:
-        """The place of a limit. Raises TableFull."""
-        return self._lease(self._limits, name)
-
     def window(self, name: str) -> Lease:
-        """The place of a limit by a sliding window, or of a budget. Raises TableFull."""
+        """The place of a budget. Raises TableFull."""
         return self._lease(self._windows, name)
+
+    def limit_beside(self, name: str) -> tuple[Lease, Lease | None]:
+        """The place of a limit, and that of the limit by a sliding window of the same name, if there is one. Raises
+        TableFull."""
+        return self._lease_beside(self._limits, name, self._windows)
+
+    def window_beside(self, name: str) -> tuple[Lease, Lease | None]:
+        """The same the other way round. Raises TableFull."""
+        return self._lease_beside(self._windows, name, self._limits)
 
     def record(self, name: str, size: int) -> Lease:
         """The place of a record; with another size it is another record. Raises TableFull."""
@@ -82,10 +87,11 @@ class Places:
             self._memory.octets[self._own_marks + slot] = 0
 
     def _lease(self, kind: _Kind, name: str) -> Lease:
+        return self._lease_beside(kind, name, None)[0]
+
+    def _lease_beside(self, kind: _Kind, name: str, other: _Kind | None) -> tuple[Lease, Lease | None]:
         memory = self._memory
-        secret = bytes(memory.octets[8 * SECRET_AT : 8 * SECRET_AT + SECRET_BYTES])
-        text = f"{kind.name} {name}".encode("utf-8", "surrogateescape")
-        wanted = blake2b(text, digest_size=16, key=secret).digest()
+        wanted = self._digest(kind, name)
         self._locks.enter(_LOCK)
         try:
             index = self._find(kind, wanted)
@@ -95,12 +101,21 @@ class Places:
                 first, second = _NAME.unpack(wanted)
                 memory.words[at + 1] = second
                 memory.words[at] = first
-            slot = kind.first + index
-            memory.octets[self._own_marks + slot] = 1
-            self._num_leases[slot] = self._num_leases.get(slot, 0) + 1
-            return Lease(self, slot, index)
+            beside = self._find(other, self._digest(other, name)) if other is not None else -1
+            known = self._marked(other, beside) if other is not None and beside >= 0 else None
+            return self._marked(kind, index), known
         finally:
             self._locks.leave(_DONE)
+
+    def _digest(self, kind: _Kind, name: str) -> bytes:
+        secret = bytes(self._memory.octets[8 * SECRET_AT : 8 * SECRET_AT + SECRET_BYTES])
+        return blake2b(f"{kind.name} {name}".encode("utf-8", "surrogateescape"), digest_size=16, key=secret).digest()
+
+    def _marked(self, kind: _Kind, index: int) -> Lease:
+        slot = kind.first + index
+        self._memory.octets[self._own_marks + slot] = 1
+        self._num_leases[slot] = self._num_leases.get(slot, 0) + 1
+        return Lease(self, slot, index)
 
     def _find(self, kind: _Kind, wanted: bytes) -> int:
         begin = self._memory.layout.names + 16 * kind.first

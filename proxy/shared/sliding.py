@@ -36,8 +36,10 @@ class SlidingLimit(LimitMemory):
 
     __slots__ = ("_common", "_first", "_lease", "_map", "_rows", "_slots", "_width_s", "_window_s", "_words")
 
-    def __init__(self, terms: Terms, memory: Memory, locks: Locks, lease: Lease, name: str) -> None:
-        super().__init__(terms, locks)
+    def __init__(
+        self, terms: Terms, memory: Memory, locks: Locks, lease: Lease, name: str, before: LimitMemory | None = None
+    ) -> None:
+        super().__init__(terms, locks, before)
         if terms.burst > MAX_COUNT:
             raise ValueError(f"a sliding window counts to {MAX_COUNT} at most; use gcra")
         layout = memory.layout
@@ -55,7 +57,7 @@ class SlidingLimit(LimitMemory):
 
     def decide(self, key: str, now: float, cost: float = 1.0) -> float:
         at, digest = self._slots.find(key)
-        if at:
+        if at and (self._before is None or self.before_is_over(now)):
             # As little as possible is reckoned in the lock.
             oldest = self._oldest(now)
             row = self._row_of(at)
@@ -75,7 +77,7 @@ class SlidingLimit(LimitMemory):
 
     def adjust(self, key: str, by: float, now: float, debt: float = 1.0) -> float:
         at, digest = self._slots.find(key)
-        if at:
+        if at and (self._before is None or self.before_is_over(now)):
             row = self._row_of(at)
             self._locks.enter(LIMIT_STRIPES[digest & STRIPE_MASK])
             try:
@@ -92,7 +94,16 @@ class SlidingLimit(LimitMemory):
         return self.adjust_anew(key, by, now, debt)
 
     def used(self, key: str, now: float) -> float:
-        return float(self._sum(self._find(key), now))
+        used = float(self._sum(self._find(key), now))
+        return used if self._before is None else used + self._before.used(key, now)
+
+    def used_in(self, key: str, wait_s: float, now: float) -> float:
+        return float(self._sum(self._find(key), now + wait_s))
+
+    def idle(self, now: float) -> bool:
+        oldest = self._oldest(now)
+        words = self._words[self._rows : self._common + WINDOW_ROW_WORDS].tolist()
+        return max(words) < oldest
 
     def take(self, key: str, used: float, now: float, cost: float = 1.0) -> float:
         at, digest = self._slots.find(key)
@@ -117,9 +128,13 @@ class SlidingLimit(LimitMemory):
         return cost if since_s < self._window_s else 0.0
 
     def wait_of(self, key: str, used: float, now: float, cost: float = 1.0) -> float:
+        if self._before is not None:
+            return self.wait_of_both(key, now, self.burst - cost)
         return self._wait(self._find(key), used + cost - self.burst, now)
 
     def reset_of(self, key: str, used: float, now: float, cost: float = 1.0) -> float:
+        if self._before is not None:
+            return self.reset_of_both(key, used, now, cost)
         row = self._find(key)
         if used + cost > self.burst + EPSILON:
             return self._wait(row, used + cost - self.burst, now)

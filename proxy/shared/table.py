@@ -20,7 +20,7 @@ from proxy.shared.mapped_record import MappedRecord
 from proxy.shared.permits import Permits
 from proxy.shared.places import Places, TableFull
 from proxy.shared.record import Record
-from proxy.shared.sliding import SlidingLimit
+from proxy.shared.sliding import MAX_COUNT, SlidingLimit
 
 __all__ = ["SharedTable", "TableFull", "Terms"]
 
@@ -48,11 +48,18 @@ class SharedTable:
 
     def limit(self, name: str, terms: Terms) -> SharedLimit:
         """The limit of this name under these terms. Raises TableFull."""
-        return SharedLimit(terms, self._memory, self._locks, self._places.limit(name), name)
+        memory, locks = self._memory, self._locks
+        lease, known = self._places.limit_beside(name)
+        counts = known is not None and terms.burst <= MAX_COUNT
+        before = SlidingLimit(terms, memory, locks, known, name) if counts and known is not None else None
+        return SharedLimit(terms, memory, locks, lease, name, before)
 
     def sliding(self, name: str, terms: Terms) -> SlidingLimit:
         """The limit of this name by a sliding window. Raises TableFull; ValueError: it counts too far."""
-        return SlidingLimit(terms, self._memory, self._locks, self._places.window(name), name)
+        memory, locks = self._memory, self._locks
+        lease, known = self._places.window_beside(name)
+        before = SharedLimit(terms, memory, locks, known, name) if known is not None else None
+        return SlidingLimit(terms, memory, locks, lease, name, before)
 
     def budget(self, name: str, rolling_s: float) -> BudgetMemory:
         """The memory of the budget of this name; rolling_s: 0.0 by a calendar. Raises TableFull."""

@@ -152,3 +152,33 @@ def test_reserved_and_settled_is_what_was_paid(costs: list[int], paid: st.DataOb
         settled = min(settled + actual, 200.0)  # in debt by one burst at most
         assert memory.adjust("k", actual - cost, now) == pytest.approx(settled, abs=1e-2)
     assert memory.used("k", now) == pytest.approx(settled, abs=1e-2)
+
+
+@pytest.mark.parametrize("slides", [False, True])
+def test_another_algorithm_goes_on_with_what_was_counted(slides: bool) -> None:
+    table, terms = SharedTable.alone(SMALL), Terms(300, 3600.0, 300)
+
+    def made(by_window: bool) -> SlidingLimit | SharedLimit:
+        return table.sliding("a", terms) if by_window else table.limit("a", terms)
+
+    old, now = made(slides), 5000.0
+    for _ in range(50):
+        old.decide("k", now)
+    new = made(not slides)
+    assert new.decide("k", now) == pytest.approx(51.0)
+    assert old.decide("k", now) > 0  # by a worker that has the old configuration still
+    assert new.decide("k", now) == pytest.approx(53.0)
+    assert new.decide("k", now, 248.0) == pytest.approx(-54.0)
+    assert new.decide("other", now) == 1.0
+    wait_s = new.wait_of("k", new.used("k", now), now, 248.0)
+    assert not new.fits(new.used("k", now + wait_s - 1.0), 248.0)
+    assert new.fits(new.used("k", now + wait_s + 0.02), 248.0)
+    reset_s = new.reset_of("k", new.used("k", now), now)
+    assert new.used("k", now + reset_s + 0.02) == 0.0
+    assert new.adjust("k", -1.0, now) == pytest.approx(52.0)
+    assert made(slides).decide("k", now) == pytest.approx(53.0)  # and back
+    later = now + 3600.0
+    assert new.decide("k", later) == 1.0
+    assert new.decide("k", later + 3600.0) <= 2.0
+    assert new.decide("k", later + 7200.0) <= 3.0
+    assert new._before is None  # nothing is left there: it is not asked any more
