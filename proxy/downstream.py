@@ -41,6 +41,9 @@ WRITE_HIGH_BYTES: Final = 65536
 WRITE_LOW_BYTES: Final = 16384
 #: What one read may bring, and what of a body may wait to be taken (twice as much pauses the client).
 READ_BYTES: Final = 65536
+#: The same, of a body of which nothing waits for the upstream: if it then stops, one such read and a usual one wait,
+#: else three usual ones. Below what glibc maps apart (proxy/memory.py). Not over TLS, which holds what it reads twice.
+LARGE_READ_BYTES: Final = 127 << 10
 _BODY_BYTES: Final = 16384
 #: Heads parsed ahead of their turn, of a client that pipelines.
 MAX_QUEUED: Final = 32
@@ -50,7 +53,8 @@ _LINGER_S: Final = 5.0
 _LINGER_BYTES: Final = 64 << 20
 
 
-_buffer: Final = memoryview(bytearray(READ_BYTES))
+_large_buffer: Final = memoryview(bytearray(LARGE_READ_BYTES))
+_buffer: Final = _large_buffer[:READ_BYTES]
 _NO_BODY: Final = RequestBody(EMPTY_PAYLOAD)
 
 
@@ -100,6 +104,7 @@ class ClientConnection(Client):
         self._served = False
         self._deaf = False
         self._chunked = False
+        self._reads_large = server.scheme != "https"
         self._body_paused = False  # a body's reader is full
         self._queue_paused = False  # so is the queue
         self._watch = HeadWatch(limits)
@@ -286,11 +291,14 @@ class ClientConnection(Client):
 
     def get_buffer(self, _size_hint: int) -> memoryview:
         """Where a read goes: one place for all connections, because what is read is taken at once."""
+        watcher = self.watcher
+        if watcher is not None and self._body.waiting_since and self._reads_large and watcher.took_all():
+            return _large_buffer
         return _buffer
 
     def buffer_updated(self, num_bytes: int) -> None:
         """A read has come."""
-        self.data_received(bytes(_buffer[:num_bytes]))
+        self.data_received(bytes(_large_buffer[:num_bytes]))
 
     def eof_received(self) -> bool:
         """A client that sends no more is taken for gone."""

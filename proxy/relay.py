@@ -280,6 +280,10 @@ class Relay(Exchanger):
             self.outcome = end = End(Ending.UPSTREAM_ERROR, self._status, fault.value)
             end.fault = fault
 
+    def passed_all(self) -> bool:
+        transport = self._client.transport
+        return transport is not None and transport.get_write_buffer_size() == 0
+
     def received(self) -> None:
         if self.outcome is not None:
             self._tell()
@@ -313,6 +317,9 @@ class Relay(Exchanger):
 
     def resume(self) -> None:
         self.connection.resume_reading()
+
+    def took_all(self) -> bool:
+        return self.connection.drained
 
     def gone(self) -> None:
         """The client left: the upstream stops now, whatever it is doing."""

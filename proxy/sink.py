@@ -53,6 +53,10 @@ class Watcher(Protocol):
     def gone(self) -> None:
         """The connection is lost; nothing may be written to it any more."""
 
+    def took_all(self) -> bool:
+        """All that was read of the client's body has gone on: none of it waits here."""
+        return False
+
 
 class Client:
     """What a sink, and whoever forwards, needs of the connection. ``watcher``: who must hear that the client is slow or

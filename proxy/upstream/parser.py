@@ -89,6 +89,11 @@ class ResponseParser:
         self.complete = False
 
     @property
+    def in_body(self) -> bool:
+        """The head has come, and the length or the end of the connection tells how much follows."""
+        return self._mode != _PARSED
+
+    @property
     def reusable(self) -> bool:
         return self.complete and self._keep_alive and not self._surplus
 

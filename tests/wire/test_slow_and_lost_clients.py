@@ -7,9 +7,10 @@ import time
 
 import pytest
 
+from proxy.downstream import READ_BYTES as CLIENT_READ_BYTES
 from proxy.downstream import WRITE_HIGH_BYTES, ClientConnection
 from proxy.outbox import HELD_BYTES
-from proxy.upstream.transport import READ_BYTES
+from proxy.upstream.transport import LARGE_READ_BYTES, READ_BYTES
 from tests.wire.harness import OK, UpstreamSide, answering, app, edge, eventually, raw_upstream, reached
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -57,6 +58,70 @@ async def test_D04_a_client_that_does_not_read_stops_the_upstream(chunk_bytes: i
         # The high-water mark and what one read brought, which was framed anew: a few bytes for each chunk.
         most = WRITE_HIGH_BYTES + READ_BYTES + HELD_BYTES
         assert all(0 < size <= most for size in waiting), max(waiting)
+
+
+async def test_D04_a_client_that_stops_after_megabytes_has_no_more_waiting() -> None:
+    script, sent = pouring(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000000\r\n\r\n")
+    async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(GET)
+        await client.exactly(8 << 20)  # in large reads
+        await stalled(sent)
+        (connection,) = running.worker._open()
+        assert connection.transport is not None
+        most = max(LARGE_READ_BYTES, WRITE_HIGH_BYTES + READ_BYTES)
+        assert 0 < connection.transport.get_write_buffer_size() <= most
+        (relay,) = running.worker._relays
+        assert len(relay.connection.get_buffer(-1)) == READ_BYTES
+
+
+async def test_D04_more_of_an_answer_is_read_at_once_while_its_client_takes_all() -> None:
+    async def script(side: UpstreamSide) -> None:
+        await side.request()
+        await side.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nbeginning")
+        await side.gone()
+
+    async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(GET)
+        await client.until(b"beginning")
+        (relay,) = running.worker._relays
+        assert len(relay.connection.get_buffer(-1)) == LARGE_READ_BYTES
+        client.close()
+        await reached(upstream.left)
+
+
+async def test_D04_an_upstream_that_stops_after_megabytes_of_an_upload_has_no_more_waiting() -> None:
+    received = asyncio.Event()
+
+    async def script(side: UpstreamSide) -> None:
+        await side.head()
+        num_bytes = 0
+        while num_bytes < 8 << 20:
+            num_bytes += len(await side.receive())
+        received.set()
+        await side._upstream.broken.wait()
+
+    async with raw_upstream(script) as upstream, edge(app(upstream.port)) as running:
+        client = await running.connect()
+        await client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000000\r\n\r\n")
+        sent = [0]
+
+        async def pour() -> None:
+            while True:
+                await client.send(b"x" * 262144)
+                sent[0] += 262144
+
+        pouring_in = asyncio.create_task(pour())
+        await reached(received)
+        await stalled(sent)
+        (connection,) = running.worker._open()
+        (relay,) = running.worker._relays
+        assert relay.connection.transport is not None
+        before_it = connection._body.received_bytes - relay._x.bytes_in
+        assert before_it + relay.connection.transport.get_write_buffer_size() <= 3 * CLIENT_READ_BYTES
+        pouring_in.cancel()
+        await asyncio.wait((pouring_in,))
 
 
 async def test_D04_a_client_that_never_reads_is_cut_off() -> None:
