@@ -49,17 +49,26 @@ def with_margin(tokens: int, margin: float) -> int:
     return ceil(tokens * (1.0 + margin) - 1e-9)
 
 
-def too_long(need: Need, context: int, *, exact: bool, what: str = "prompt") -> str:
-    """The message of a refusal, with the numbers. what: of the request's has so many tokens."""
+def too_long(need: Need, context: int, *, exact: bool, what: str = "prompt", kept: str | None = None) -> str:
+    """The message of a refusal, with the numbers. what: of the request's has so many tokens. kept: a sentence about
+    what is not left out of it, where something would be; None: nothing is."""
     about = "" if exact else "about "
     if not need.answer:  # there is none to an embedding
         return f"This model's context is {context} tokens; the {what} has {about}{need.prompt}. Shorten it."
+    alone = not need.reserved and need.answer >= context  # no prompt is short enough for that
+    if alone and kept is not None:
+        asks = f"max_tokens asks {need.answer}, which leaves none for a prompt"
+        return f"This model's context is {context} tokens, and {asks}. Lower max_tokens."
     if need.prompt >= context:
         answer = "leaves no token for an answer"
     elif need.reserved:
         answer = f"leaves {context - need.prompt} for an answer, for which {need.answer} are kept free"
     else:
         answer = f"leaves {context - need.prompt} for an answer, of which max_tokens asks {need.answer}"
-    lower = "" if need.reserved or need.prompt >= context else " or lower max_tokens"
+    if alone:
+        advice = "Lower max_tokens." if need.prompt < context else f"Shorten the {what} and lower max_tokens."
+    else:
+        lower = "" if need.reserved or need.prompt >= context else " or lower max_tokens"
+        advice = f"Shorten the {what}{lower}."
     said = f"This model's context is {context} tokens; the {what} has {about}{need.prompt}, which {answer}."
-    return f"{said} Shorten the prompt{lower}."
+    return f"{said} {kept} {advice}" if kept else f"{said} {advice}"

@@ -1,9 +1,9 @@
 """What goes of a prompt that is too long: the oldest turns, then parts of messages; or all but a window. Pure.
 
 A turn begins with what the user says and has all that follows up to the next one, so that nothing is left that
-answers a call which is gone. What the system says stays, and the last turn. If these are too long by themselves, their
-longest texts lose sentences and lines. Of a prompt that comes as token ids the oldest go. Tokens are counted by whoever
-asks; a message costs some more than its text (``proxy.llm.context``).
+answers a call which is gone. What the system says stays as it is, and the last turn. If these are too long together,
+the longest texts of that turn lose sentences and lines. Of a prompt that comes as token ids the oldest go. Tokens are
+counted by whoever asks; a message costs some more than its text (``proxy.llm.context``).
 """
 
 from __future__ import annotations

@@ -47,6 +47,8 @@ _OTHER: Final = "other"
 _STATUSES: Final = ("ok", "tripped", "truncated", "unsummarised", "exempt", "unknown", "unreadable")
 #: Where the prompt stands, by the kind of request.
 _FIELDS: Final[dict[LlmKind, str]] = {"chat": "messages", "completion": "prompt", "embedding": "input"}
+#: Of a conversation that no truncation makes fit.
+_KEPT = "What the system says, tools and their calls are not cut here, nor is the last turn left out."
 #: What becomes of tokens that were not counted: bytes of text for one, which is about right for English.
 _BYTES_PER_TOKEN: Final = 4
 
@@ -189,9 +191,15 @@ class ContextGuard(Policy):
             self._metrics.told["tripped"].add()
             self._metrics.tripped(measured.model)
             kind = Kind.CONTEXT_LENGTH if self._config.status == 422 else Kind.CONTEXT_LENGTH_400
-            message = too_long(need, context, exact=measured.exact, what=measured.what)
+            message = too_long(need, context, exact=measured.exact, what=measured.what, kept=self._kept(measured.field))
             return refuse(x, kind, message, param=measured.field)
         return None
+
+    def _kept(self, field: str) -> str | None:
+        """What a refusal says of what is not cut, where something is."""
+        if self._config.truncate is None:
+            return None if self._config.window is None else ""
+        return _KEPT if field == "messages" else ""
 
     def _unjudged(self, x: Exchange) -> Reply | None:
         """Of a request whose prompt was not found."""

@@ -102,11 +102,24 @@ async def test_keys_that_may_pass_send_what_they_like() -> None:
     assert served.bodies[0]["messages"] == TURNS
 
 
+async def test_what_the_system_says_is_never_cut_and_the_refusal_says_so() -> None:
+    served = Recording(JSON)
+    talk = [{"role": "system", "content": "Be brief. " * 100}, {"role": "user", "content": "hi"}]
+    async with raw_upstream(served) as upstream, edge(cutting(upstream, truncate={"inside": "middle"})) as running:
+        said = await running.ask(chat(messages=talk, stream=False))
+    assert said.status == 422
+    assert b"What the system says, tools and their calls are not cut here" in said.body
+    assert not served.bodies
+
+
 async def test_an_answer_that_is_too_long_is_refused_all_the_same() -> None:
     served = Recording(JSON)
     async with raw_upstream(served) as upstream, edge(cutting(upstream, truncate={})) as running:
         said = await running.ask(chat(messages=TURNS, stream=False, max_tokens=200))
         assert said.status == 422
+        assert orjson.loads(said.body)["error"]["message"].endswith(
+            "leaves none for a prompt. Lower max_tokens."
+        )  # all that helps
         cells = running.worker._cells
         told = cells.counter("llm_request_context_length_total", "", {"status": "truncated"})
         assert told.value == 0.0

@@ -51,6 +51,8 @@ def test_a_margin_never_makes_it_less(tokens: int, margin: float) -> None:
         (Need(2049, 308, True), True, "the prompt has 2049, which leaves no token for an answer. Shorten the prompt."),
         (Need(1800, 308, True), False, "the prompt has about 1800, which leaves 248 for an answer, for which 308 are"),
         (Need(1000, 1049, False), True, "leaves 1048 for an answer, of which max_tokens asks 1049. Shorten"),
+        (Need(1000, 2048, False), True, "leaves 1048 for an answer, of which max_tokens asks 2048. Lower max_tokens."),
+        (Need(2048, 2048, False), True, "leaves no token for an answer. Shorten the prompt and lower max_tokens."),
     ],
 )
 def test_the_refusal_has_the_numbers(need: Need, exact: bool, words: str) -> None:
