@@ -2,8 +2,9 @@
 
 A stream may begin with comments, a chunk that only names the role, empty pieces, a count of tokens. None of them has
 shown anything to anybody, so another upstream can still answer instead. Content is whatever a person or program would
-see: text, reasoning, a refusal, a call of a tool, and also the end of a choice or of the stream, as an empty answer is
-one. What is not an OpenAI chunk is taken for content, because nobody knows what to wait for.
+see: text, reasoning, a refusal, a call of a tool, and also the end of a choice, as an empty answer is one. The end of
+the stream is none: what has ended no choice by then has answered nothing. What is not an OpenAI chunk is taken for
+content, because nobody knows what to wait for.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _SILENT: Final = frozenset({"role", "logprobs", "name"})
 def told_by(event: bytes) -> Told:
     """What one whole event says."""
     data = event_data(event)
-    if not data:
+    if not data or data.strip() == b"[DONE]":
         return Told.STARTING
     try:
         chunk = orjson.loads(data)
     except orjson.JSONDecodeError:
-        return Told.CONTENT  # "[DONE]" among them
+        return Told.CONTENT
     if not isinstance(chunk, dict):
         return Told.CONTENT
     if chunk.get("error"):

@@ -100,6 +100,8 @@ STATUSES = {
 }
 STREAMS = {
     "ends before any content": _stream(ROLE, by="b", verdict="failed"),
+    "is done before any content": _stream(ROLE, DONE, by="b", verdict="failed"),
+    "is done and nothing else": _stream(DONE, by="b", verdict="failed"),
     "ends without an event": _stream(by="b", verdict="failed"),
     "fails before any content": _stream(ROLE, ERROR, DONE, by="b", verdict="failed"),
     "breaks off before any content": _stream(b": ping\n\n", ROLE, by="b", verdict="failed", then="close"),

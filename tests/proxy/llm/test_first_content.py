@@ -17,6 +17,7 @@ def chunk(delta: dict[str, object] | None = None, **choice: object) -> bytes:
     [
         b": ping\n\n",
         b"data:\n\n",
+        b"data: [DONE]\n\n",
         b"event: start\nid: 7\n\n",
         chunk({"role": "assistant", "content": ""}) + b"\n\n",
         chunk({"role": "assistant", "content": None, "tool_calls": []}) + b"\r\n\r\n",
@@ -38,7 +39,6 @@ def test_what_shows_nothing_is_start_up(event: bytes) -> None:
         chunk({"tool_calls": [{"index": 0, "function": {"name": "f"}}]}) + b"\n\n",
         chunk({}, text="a") + b"\n\n",
         chunk({}, finish_reason="stop") + b"\n\n",
-        b"data: [DONE]\n\n",
         b"data: hello\n\n",
         b'data: {"type": "message_start"}\n\n',
         b"data: [1]\n\n",
