@@ -47,7 +47,7 @@ async def _whole(generation: Generation, reply: Reply, headers: Mapping[str, str
     while len(reasons) < len(texts):
         for index, event in await generation.events(SILENCE_S):
             if isinstance(event, RequestError):
-                raise event
+                raise _again(event)
             texts[index].append(event.text)
             logprobs[index] += event.logprobs
             if event.finish_reason is not None:
@@ -61,7 +61,7 @@ async def _stream(
 ) -> Response | Stream:
     events = await generation.events(HEAD_WAIT_S)
     if events and isinstance(first := events[0][1], RequestError):
-        raise first
+        raise _again(first)
     stream = request.begin({**sse.HEADERS, **headers})
     try:
         await _send(stream, events, generation, reply)
@@ -90,6 +90,11 @@ async def _send(stream: Stream, events: list[Event], generation: Generation, rep
             await stream.write(data)
         opening = b""
         events = await generation.events(SILENCE_S)
+
+
+def _again(error: RequestError) -> RequestError:
+    """The same, to be raised: one that a variable has would hold those it was raised in, and they hold the variable."""
+    return RequestError(error.kind, error.message, param=error.param, retry_after_s=error.retry_after_s)
 
 
 class _Rendering:
