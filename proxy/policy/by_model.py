@@ -116,8 +116,13 @@ class ByModel(Policy):
         if llm is None:
             return refuse(x, Kind.BAD_REQUEST, "The body is not a JSON object as this path takes it.")
         route: ModelRoute | None = x.scratch.get(NAME)
-        if not llm.model and self._models.default is None:
-            return refuse(x, Kind.BAD_REQUEST, "Name a model: the field `model` is missing.", param="model")
+        if not llm.model:
+            document = x.body.json
+            if isinstance(document, dict) and "model" in document:
+                message = "The field `model` must be a string that names a model."
+                return refuse(x, Kind.BAD_REQUEST, message, param="model")
+            if self._models.default is None:
+                return refuse(x, Kind.BAD_REQUEST, "Name a model: the field `model` is missing.", param="model")
         if route is None or not self._may_use(x, route.name, llm.model):
             message = (
                 "There is no such model here for this API key. GET the path that ends with /models for those there are."

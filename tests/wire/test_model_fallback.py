@@ -275,3 +275,17 @@ async def test_a_401_for_the_clients_own_key_goes_to_the_client() -> None:
     async with raw_upstream(Recording(OURS_REFUSED)) as a, edge(app(a.port, kind="openai")) as running:
         said = await running.ask(chat("chat", "Authorization: Bearer sk-mine", stream=False))
         assert said.status == 401
+
+
+@pytest.mark.parametrize("model", [5, "", None, ["chat"], True])
+@pytest.mark.parametrize("default", [None, "chat"])
+async def test_a_model_that_is_no_name_is_not_taken_for_the_default(model: object, default: str | None) -> None:
+    async with raw_upstream(Recording(answer(b"200 OK"))) as a:
+        config = model_routes(a.port)
+        if default is not None:
+            config["routes"][0]["to"]["default"] = default
+        async with edge(config) as running:
+            said = await running.ask(chat(model, stream=False))  # type: ignore[arg-type]
+            assert said.status == 400
+            assert b"model" in said.body
+        assert not a.heads
