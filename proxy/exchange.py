@@ -55,6 +55,7 @@ class Reply:
     headers: tuple[tuple[bytes, bytes], ...] = ()
     body: bytes = b""
     close: bool = False  # close the client's connection after it
+    is_answer: bool = False  # the request's own, and no refusal
 
 
 class Ending(StrEnum):

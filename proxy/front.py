@@ -251,7 +251,7 @@ class _Answer:
         except Exception:
             self._fail()
         else:
-            self.ended(End(Ending.REFUSED, reply.status, reply=reply))
+            self.ended(_replied(reply))
         return None
 
     def _read_body(self, forward: Forward) -> Work | None:
@@ -262,7 +262,7 @@ class _Answer:
             self._fail()
             return None
         if reply is not None:
-            self.ended(End(Ending.REFUSED, reply.status, reply=reply))
+            self.ended(_replied(reply))
             return None
         return self._gather_rest(forward, 0)
 
@@ -291,7 +291,7 @@ class _Answer:
                     if part + 1 < self._chain.num_rest:
                         return self._gather_rest(forward, part + 1)
                     return forward.start(x.admitted_at)
-                end = End(Ending.REFUSED, reply.status, reply=reply)
+                end = _replied(reply)
         except Exception:
             self._fail()
         else:
@@ -365,6 +365,11 @@ class _Answer:
             sink.send(Head(reply.status, list(reply.headers), len(reply.body)), reply.body, close=True)
         else:
             sink.abort()
+
+
+def _replied(reply: Reply) -> End:
+    """A policy has answered."""
+    return End(Ending.COMPLETE if reply.is_answer else Ending.REFUSED, reply.status, reply=reply)
 
 
 def _blank(client: ClientConnection, now: float) -> Exchange:

@@ -37,7 +37,7 @@ class StoredAnswer(NamedTuple):
 
     def reply(self) -> Reply:
         """The answer again."""
-        return Reply(self.status, (*self.headers, REPLAYED), self.body or b"")
+        return Reply(self.status, (*self.headers, REPLAYED), self.body or b"", is_answer=True)
 
     def encoded(self) -> bytes:
         """All of it as bytes."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -227,3 +229,18 @@ async def test_one_that_is_still_carried_out_is_not_waited_for_with_a_file(tmp_p
         gate.open.set()
         assert (await first).status == 200
         assert (await running.ask(post())).get("idempotent-replayed") == "true"
+
+
+async def test_the_access_log_calls_an_answer_that_is_given_again_complete() -> None:
+    reading, writing = os.pipe()
+    async with (
+        raw_upstream(answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")) as upstream,
+        edge(guarded(upstream.port), access_log_fd=writing) as running,
+    ):
+        for _ in range(2):
+            assert (await running.ask(post())).status == 404
+        assert (await running.ask(post(body=b"other"))).status == 422
+    os.close(writing)
+    with open(reading, "rb") as lines:
+        endings = [(line["status"], line["ending"]) for line in map(json.loads, lines)]
+    assert endings == [(404, "complete"), (404, "complete"), (422, "refused")]
