@@ -86,6 +86,18 @@ def spell_rate(rate: Rate) -> str:
     return f"{rate.events}/{period}"
 
 
+def spell_like(written: Any, number: float) -> str:
+    """A number in a unit of the kind in which another one was written: 2764800 beside ``1d`` -> ``32d``."""
+    found = _NUMBER_UNIT.fullmatch(written.strip()) if isinstance(written, str) else None
+    if found is None or not number:
+        return f"{number:g}" if isinstance(number, float) else str(number)
+    if found[2] in _SECONDS:
+        return spell_duration(number)
+    if found[2] in _BYTES:
+        return spell_size(int(number))
+    return spell_percent(number) if found[2] == "%" else str(number)
+
+
 def _text(pattern: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": pattern})
 

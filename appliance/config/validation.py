@@ -17,6 +17,7 @@ from appliance.config.document import Document
 from appliance.config.masking import mask_passwords
 from appliance.config.problems import ConfigurationError, Loc, Place, Problem, problem_at
 from appliance.config.schema import keys_at
+from proxy.units import spell_like
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -31,6 +32,15 @@ _EXPECTED = {
     "int_from_float": "a whole number",
     "float_type": "a number",
     "bool_type": "true or false",
+}
+
+#: What a value may be told to be by arms of a union that it was not meant for.
+_OF_SHAPE = {*_EXPECTED, "literal_error", "too_short"}
+_BOUNDS = {
+    "greater_than": ("greater than", "gt"),
+    "greater_than_equal": ("greater than or equal to", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("less than or equal to", "le"),
 }
 
 
@@ -64,8 +74,9 @@ def _problems(model: type[BaseModel], document: Document, errors: list[ErrorDeta
     problems = []
     for loc, group in by_loc.items():
         kind = group[0]["type"]
-        if kind == "too_short" and any(len(other) > len(loc) and other[: len(loc)] == loc for other in by_loc):
-            continue  # it is not empty, its entries are wrong
+        of_shape = all(error["type"] in _OF_SHAPE for error in group)
+        if of_shape and any(len(other) > len(loc) and other[: len(loc)] == loc for other in by_loc):
+            continue  # it is of the right shape and not empty, its entries are wrong
         if kind == "extra_forbidden":
             message = f"unknown key{nearest(str(loc[-1]), keys_at(model, loc[:-1]))}"
             problems.append(problem_at(document.keys[loc], loc, message))
@@ -101,7 +112,11 @@ def _message(loc: Loc, group: list[ErrorDetails]) -> str:
 
 
 def _expected(error: ErrorDetails) -> str:
-    return _EXPECTED.get(error["type"]) or error["msg"].removeprefix("Input should be ").replace("'", "`")
+    if bound := _BOUNDS.get(error["type"]):
+        words, name = bound
+        return f"{words} {spell_like(error['input'], error['ctx'][name])}"
+    said = error["msg"].removeprefix("Input should be ").replace("String should ", "text to ")
+    return _EXPECTED.get(error["type"]) or said.replace("'", "`")
 
 
 def _spell(loc: Loc, value: Any) -> str:

@@ -52,7 +52,7 @@ def why_not(name: str, share: float, others: Sequence[float]) -> str | None:
     most = min(MAX_SHARE, 1 / num)
     if share and not MIN_SHARE - _EXACT <= share <= most + _EXACT:
         why = f" ({num} variants divide all users evenly among them)" if most < MAX_SHARE else ""
-        return f"the share of {name} is 1% to {most * 100:g}%{why}, or 0%, and nobody gets it"
+        return f"the share of {name} must be 1% to {most * 100:g}%{why}; with 0% nobody gets it"
     total = share + sum(others)
     if total > 1 - MIN_CONTROL + _EXACT:
         return f"the variants' shares are {total * 100:g}% together; {MIN_CONTROL:.0%} at least are the control's"

@@ -50,6 +50,26 @@ APP = LISTENER + "upstreams: {app: {servers: ['http://a:1']}}\n"
             "models: {chat: {path: m, max_stall: 0s}}",
             '2:37: models.chat.max_stall: expected greater than 0, found "0s"',
         ),
+        (
+            "usage: {path: /tmp/u.db, keep: 1d}",
+            '2:32: usage.keep: expected greater than or equal to 32d, found "1d"',
+        ),
+        (
+            "models: {memory: 0%}",
+            '2:18: models.memory: expected greater than 0, found "0%"',
+        ),
+        (
+            "routes: [{respond: {status: 200}, policies: {idempotency: {answer: 100MiB}}}]",
+            '2:68: routes[0].policies.idempotency.answer: expected less than or equal to 4MiB, found "100MiB"',
+        ),
+        (
+            "routes: [{respond: {status: 200}, policies: {idempotency: {store: {path: x.db}}}}]",
+            '2:74: routes[0].policies.idempotency.store.path: expected text to match pattern `^/`, found "x.db"',
+        ),
+        (
+            "routes: [{respond: {status: 200}, policies: {idempotency: {store: [1]}}}]",
+            "2:67: routes[0].policies.idempotency.store: expected `memory` or a table, found a list",
+        ),
         ("upstreams: {a: {servers: []}}", "2:26: upstreams.a.servers: is empty; expected at least one entry"),
         (
             "upstreams: {a: {servers: [x]}}",

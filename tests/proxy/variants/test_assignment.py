@@ -91,9 +91,9 @@ def test_paths_of_one_user_are_drawn_apart_and_groups_have_nothing_to_do_with_va
         (0.2, [], None),
         (0.01, [0.2, 0.2, 0.2], None),
         (0.0, [0.1] * 8, None),
-        (0.005, [], "the share of b is 1% to 20%, or 0%, and nobody gets it"),
-        (0.21, [], "the share of b is 1% to 20%, or 0%, and nobody gets it"),
-        (0.13, [0.01] * 7, "the share of b is 1% to 12.5% (8 variants divide"),
+        (0.005, [], "the share of b must be 1% to 20%; with 0% nobody gets it"),
+        (0.21, [], "the share of b must be 1% to 20%; with 0% nobody gets it"),
+        (0.13, [0.01] * 7, "the share of b must be 1% to 12.5% (8 variants divide"),
         (0.2, [0.2, 0.2, 0.21], "the variants' shares are 81% together; 20% at least are the control's"),
     ],
 )  # fmt: skip

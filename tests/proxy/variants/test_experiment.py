@@ -104,7 +104,7 @@ def test_a_share_is_set_for_all_workers_at_once_and_once() -> None:
         assert {(a, b) for a, b in zip(before, after, strict=True) if a != b} == {("b", "control")}
         assert one.order("set", "b", 0.1, 6.0, 2.0) is None  # an older order, heard late
         assert row(one)["share"] == 0.05
-        assert one.order("set", "b", 0.5, 8.0, 2.0) == "the share of b is 1% to 20%, or 0%, and nobody gets it"
+        assert one.order("set", "b", 0.5, 8.0, 2.0) == "the share of b must be 1% to 20%; with 0% nobody gets it"
         assert one.order("set", "c", 0.1, 9.0, 2.0) == "r has no variant 'c'; it has b"
 
 
@@ -316,7 +316,7 @@ def test_a_variant_changes_something_and_the_goal_is_told_by_somebody() -> None:
     for wrong, says in [
         ({"of": {"b": {"share": "10%"}}}, "it is as the control is; say `to`, `model` or `headers`"),
         ({"of": {"control": {"share": "10%", "to": "x"}}}, "choose another name"),
-        ({"of": {"b": {"share": "30%", "to": "x"}}}, "the share of b is 1% to 20%"),
+        ({"of": {"b": {"share": "30%", "to": "x"}}}, "the share of b must be 1% to 20%"),
         ({"of": {c: {"share": "20%", "to": "x"} for c in "abcde"}}, "100% together; 20% at least are the control's"),
         ({"goal": "outcome"}, "goal is outcome, but nobody tells any"),
     ]:
