@@ -7,6 +7,7 @@ import contextlib
 import gc
 import weakref
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -137,7 +138,7 @@ async def test_who_sends_no_more_and_takes_nothing_is_gone(tmp_path: Path) -> No
             left.set()
 
     async with client_of(tmp_path, handler) as client:
-        client.writer.transport.pause_reading()
+        cast(asyncio.Transport, client.writer.transport).pause_reading()
         client.writer.write(GET)
         await full.wait()
         client.writer.write_eof()
