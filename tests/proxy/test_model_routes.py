@@ -96,6 +96,16 @@ def test_turns_of_a_conversation_begin_alike() -> None:
     assert one != three
 
 
+@pytest.mark.parametrize(("num_characters", "alike"), [(1100, False), (2048, True)])
+def test_questions_under_one_system_prompt_are_spread_unless_it_is_long(num_characters: int, alike: bool) -> None:
+    system = {"role": "system", "content": "s" * num_characters}
+    views = [
+        view_request("/v1/chat/completions", {"messages": [system, {"role": "user", "content": f"question {i}"}]})
+        for i in range(20)
+    ]
+    assert (len({prefix_of(view) for view in views if view is not None}) == 1) is alike
+
+
 def test_no_more_of_a_prompt_is_looked_at_than_its_beginning() -> None:
     class Message(dict[str, Any]):
         num_looked_at = 0
