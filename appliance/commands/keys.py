@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from appliance.commands import usage
 from appliance.commands.terminal import CommandError, JsonOption, note, os_error, print_json
+
+if TYPE_CHECKING:
+    from proxy.keys import Allowed
 
 FileOption = Annotated[
     Path, typer.Option("--file", "-f", metavar="FILE", help="The file that `auth: {keys: FILE}` of a route names.")
@@ -87,7 +90,8 @@ def list_(file: FileOption = DEFAULT_FILE, as_json: JsonOption = False) -> None:
             state,
             *([f"of {whose}"] if whose else ()),
         ]
-        print("  ".join([*words, *(f"{amount} {unit} of {name}" for name, unit, amount in entry.budgets)]))
+        budgets = (f"{amount} {unit} of {name}" for name, unit, amount in entry.budgets)
+        print("  ".join([*words, *_spell_allowed(entry.allow), *budgets]))
 
 
 @app.command()
@@ -103,6 +107,15 @@ def revoke(
         print_json({"id": entry.id, "revoked": entry.revoked})
         return
     note(f"The key {entry.id} is revoked since {entry.revoked}; it is refused after `headrace reload`.")
+
+
+def _spell_allowed(allow: Allowed) -> Iterator[str]:
+    """By the names of the options that gave it."""
+    yield from (name for name in ("priority", "context") if getattr(allow, name))
+    if allow.upstreams:
+        yield f"upstreams {', '.join(allow.upstreams)}"
+    if allow.models is not None:
+        yield f"models {', '.join(allow.models) or 'none'}"
 
 
 def _budgets(given: list[str]) -> tuple[tuple[str, str, int], ...]:

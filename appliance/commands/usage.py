@@ -14,7 +14,7 @@ import typer
 
 from appliance.commands.terminal import DEFAULT_CONFIG, CommandError, ConfigOption, JsonOption, print_json
 
-_DEFAULT_S = 30 * 86400.0
+_ANY_WIDTH = 1 << 16
 
 
 def usage(
@@ -113,7 +113,8 @@ def _print_table(by: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         names = [Text(_plain(str(row[name]))) for name in by]
         table.add_row(*names, *(f"{row[name]:,}" for name in SUMS))
-    Console(soft_wrap=not sys.stdout.isatty()).print(table if rows else "nothing was used in this time")
+    width = None if sys.stdout.isatty() else _ANY_WIDTH  # who reads a file or a pipe breaks lines, if at all
+    Console(width=width, soft_wrap=width is not None).print(table if rows else "nothing was used in this time")
 
 
 def _plain(text: str) -> str:

@@ -30,7 +30,7 @@ def list_(route: AnyRoute = None, config: ConfigOption = DEFAULT_CONFIG, as_json
     _order("list", route, None, 0.0, config, as_json)
 
 
-@app.command("set")
+@app.command("set", context_settings={"ignore_unknown_options": True})  # -1% is a share, though none that can be
 def set_(
     route: Route,
     variant: Variant,

@@ -52,6 +52,29 @@ def test_a_keys_own_budget_is_shown(tmp_path: Path, capsys: Capture) -> None:
     assert "write NAME=TOKENS" in capsys.readouterr().err
 
 
+def test_what_a_key_may_is_shown(tmp_path: Path, capsys: Capture) -> None:
+    file = str(tmp_path / "keys.yaml")
+    may = [
+        "--priority",
+        "--context",
+        "--upstream",
+        "cloud",
+        "--upstream",
+        "far",
+        "--model",
+        "small",
+        "--model",
+        "qwen*",
+    ]
+    assert run(["keys", "add", "--file", file, "--id", "a", *may, "--budget", "daily=5"]) == exit_codes.OK
+    assert run(["keys", "add", "--file", file, "--id", "b"]) == exit_codes.OK
+    capsys.readouterr()
+    assert run(["keys", "list", "--file", file]) == exit_codes.OK
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("valid  priority  context  upstreams cloud, far  models small, qwen*  5 tokens of daily")
+    assert second.endswith("valid")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

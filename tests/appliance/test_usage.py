@@ -92,6 +92,16 @@ def test_the_table_shows_no_control_characters(config: str, capsys: Capture) -> 
     ]  # fmt: skip
 
 
+def test_a_table_that_no_terminal_shows_breaks_no_word(config: str, capsys: Capture) -> None:
+    long = "a-model-whose-name-has-many-words/" * 5
+    with closing(UsageStore(str(Path(config).parent / "usage.db"))) as store:
+        store.add(dict([row(0, "alice", "acme", "search", long, 1)]))
+    by = [part for name in ("key", "team", "model", "route", "upstream") for part in ("--by", name)]
+    shown = asked(config, capsys, *by).splitlines()
+    assert len([line for line in shown if f"  {long}  " in line]) == 1
+    assert len({len(line) for line in shown}) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -117,7 +117,10 @@ def test_the_command_asks_and_tells(place: ConfigFiles, capsys: Capture, monkeyp
     assert capsys.readouterr().err == "headrace: chat has no variant 'b'; it has light\n"
 
 
-@pytest.mark.parametrize("arguments", ["set", "set chat light", "set chat light 0.1", "set chat light 110%", "reset"])
+@pytest.mark.parametrize(
+    "arguments",
+    ["set", "set chat light", "set chat light 0.1", "set chat light 110%", "set chat light 5% --jsn", "reset"],
+)
 def test_an_order_that_is_not_understood_is_not_given(
     place: ConfigFiles, capsys: Capture, monkeypatch: pytest.MonkeyPatch, arguments: str
 ) -> None:
@@ -125,6 +128,14 @@ def test_an_order_that_is_not_understood_is_not_given(
     file = str(place.file("headrace.yaml", LISTENER))
     assert headrace(["variants", *arguments.split(), "-c", file]) == exit_codes.USAGE
     assert capsys.readouterr().err
+
+
+def test_a_share_below_nothing_is_told_to_be_none(place: ConfigFiles, capsys: Capture) -> None:
+    file = str(place.file("headrace.yaml", LISTENER))
+    assert headrace(["variants", "set", "chat", "light", "-1%", "-c", file]) == exit_codes.USAGE
+    said = capsys.readouterr().err
+    assert "'-1%' is not understood; write a number with a unit (%), like 20%" in said
+    assert "No such option" not in said
 
 
 def test_the_table_shows_what_is_known() -> None:
