@@ -241,6 +241,6 @@ async def test_the_access_log_calls_an_answer_that_is_given_again_complete() -> 
             assert (await running.ask(post())).status == 404
         assert (await running.ask(post(body=b"other"))).status == 422
     os.close(writing)
-    with open(reading, "rb") as lines:
+    with os.fdopen(reading) as lines:
         endings = [(line["status"], line["ending"]) for line in map(json.loads, lines)]
     assert endings == [(404, "complete"), (404, "complete"), (422, "refused")]
