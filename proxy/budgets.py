@@ -18,6 +18,7 @@ from proxy.budget_level import WHOSE, BudgetLevel, Standing
 from proxy.errors import Kind, refuse, retry_after
 from proxy.exchange import Exchange, Head, Reply
 from proxy.limit_fields import tell_items, tells_of_limits
+from proxy.named_limit import counted
 
 if TYPE_CHECKING:
     from proxy.policy.env import PolicyEnv
@@ -92,8 +93,8 @@ def _refusal(x: Exchange, standing: Sequence[Standing]) -> Reply:
     worst = max(refusing, key=lambda each: each.reset_s)
     level, wait_s = worst.level, worst.reset_s
     violated = tuple([each.level.name for each in refusing])
-    needs = f"This request needs {worst.cost} {level.unit}"
-    given = f"{worst.amount} {level.unit} in {level.when(worst.window)}"
+    needs = f"This request needs {counted(worst.cost, level.unit)}"
+    given = f"{counted(worst.amount, level.unit)} in {level.when(worst.window)}"
     budget = f"the budget {level.name} of {WHOSE[level.kind]}: {given}"
     if wait_s == inf:
         message = f"{needs}, more than {budget}. Send a shorter one, or ask for fewer."

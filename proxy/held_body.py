@@ -201,8 +201,7 @@ class HeldBody:
     @staticmethod
     def _too_long(x: Exchange, limit_bytes: int) -> Reply:
         message = (
-            f"The request body is larger than the {spell_size(limit_bytes)} that are read here before it is forwarded. "
-            "Send less at once."
+            f"The request body is larger than the {spell_size(limit_bytes)} that are read here. Send less at once."
         )
         return refuse(x, Kind.TOO_LARGE, message, close=True)
 

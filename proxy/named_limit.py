@@ -104,6 +104,11 @@ class Standing:
             self.reset_s = named.jittered(self.reset_s)
 
 
+def counted(number: int, unit: str) -> str:
+    """So many of them, in words: 1 request, 2 requests."""
+    return f"{number} {unit.removesuffix('s') if number == 1 else unit}"
+
+
 def whole(seconds: float) -> int:
     """Whole seconds, rounded up as Retry-After is, so that the two agree."""
     return ceil(seconds - 1e-9)

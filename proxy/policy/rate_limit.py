@@ -21,7 +21,7 @@ from proxy.chain import Policy
 from proxy.errors import Kind, refuse, retry_after
 from proxy.exchange import Exchange, Head, Reply
 from proxy.limit_fields import tell_limits
-from proxy.named_limit import NamedLimit, Standing
+from proxy.named_limit import NamedLimit, Standing, counted
 from proxy.policy.env import PolicyEnv
 from proxy.shared.limit import decide_together
 
@@ -125,8 +125,8 @@ def refusal(x: Exchange, standing: Sequence[Standing]) -> Reply:
     terms = named.terms
     if wait_s == inf:
         message = (
-            f"This request needs {worst.cost:.0f} {named.unit}, more than the limit {named.name} ever has at once: "
-            f"{terms.burst}. Send a shorter one, or ask for fewer."
+            f"This request needs {counted(int(worst.cost), named.unit)}, more than the limit {named.name} ever has "
+            f"at once: {terms.burst}. Send a shorter one, or ask for fewer."
         )
         return refuse(x, Kind.RATE_LIMITED, message, violated=(named.name,), should_retry=False)
     message = (

@@ -128,6 +128,15 @@ def test_what_never_fits_is_said_so_and_not_to_be_tried_again() -> None:
     assert error(reply)["detail"].startswith("This request needs 101 tokens, more than the budget b of this API key")
 
 
+def test_one_request_is_one() -> None:
+    made = budgets(b={"requests": 1})
+    assert fits(made, 1)
+    detail = error(made.admit(of(), 1, 0.0, T0))["detail"]
+    assert detail.startswith(
+        "This request needs 1 request, and 0 are left of the budget b of this API key: 1 request in"
+    )
+
+
 @pytest.mark.parametrize(
     ("table", "until_s"),
     [({"per": "day"}, 12 * HOUR), ({"per": "hour"}, HOUR), ({"per": "day", "window": "rolling"}, DAY)],
