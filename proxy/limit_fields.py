@@ -30,7 +30,7 @@ def tell_limits(head: Head, standing: Sequence[Standing], policies: bytes, wall_
         items = b", ".join([each.named.ietf_item(each.left, each.reset_s) for each in standing if each.named.ietf])
         tell_items(head, [each.named.shown for each in standing], policies, items, theirs)
     dated = [each for each in standing if "x-ratelimit" in each.named.styles and each.named.unit == "requests"]
-    if dated and (not theirs or _ours_is_tighter(head, b"x-ratelimit-remaining", dated, _DATED)):
+    if dated and (not theirs or _ours_is_tighter(head, dated, _DATED)):
         tightest = _tightest(dated)
         head.headers += (
             (b"X-RateLimit-Limit", b"%d" % tightest.named.terms.burst),
@@ -41,7 +41,7 @@ def tell_limits(head: Head, standing: Sequence[Standing], policies: bytes, wall_
     if openai:
         unit = openai[0].named.unit.encode()
         names = (b"x-ratelimit-limit-" + unit, b"x-ratelimit-remaining-" + unit, b"x-ratelimit-reset-" + unit)
-        if not theirs or _ours_is_tighter(head, names[1], openai, names):
+        if not theirs or _ours_is_tighter(head, openai, names):
             tightest = _tightest(openai)
             head.headers += (
                 (names[0], b"%d" % tightest.named.terms.burst),
@@ -68,14 +68,15 @@ def tells_of_limits(head: Head) -> bool:
     return False
 
 
-def _ours_is_tighter(head: Head, remaining: bytes, ours: list[Standing], names: Sequence[bytes]) -> bool:
-    """Whether ours go out; then theirs are taken away."""
+def _ours_is_tighter(head: Head, ours: list[Standing], names: Sequence[bytes]) -> bool:
+    """Whether ours go out; then theirs are taken away. names: of limit, remaining and reset. No more is left of theirs
+    than their limit, if that is all they say."""
+    limit, remaining, _ = names
     theirs = head.get(remaining)
-    if theirs is not None:
-        left = _DIGITS.match(theirs)
-        if left is not None and int(left[1]) <= _tightest(ours).left:
-            return False
-        head.headers = [row for row in head.headers if row[0].lower() not in names]
+    left = _DIGITS.match((theirs if theirs is not None else head.get(limit)) or b"")
+    if left is not None and int(left[1]) <= _tightest(ours).left:
+        return False
+    head.headers = [row for row in head.headers if row[0].lower() not in names]
     return True
 
 

@@ -262,3 +262,27 @@ def test_an_origins_limit_of_the_same_name_is_not_taken_for_ours() -> None:
     ):
         combined = ", ".join(value for name, value in rows if name.lower() == field)
         assert http_sf.parse(combined.encode(), tltype="list") == [theirs, ours]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "limits", "remaining"),
+    [
+        ([("limit", b"2")], ["2"], []),  # no more is left than that
+        ([("limit", b"500")], ["100"], ["99"]),
+        ([("limit", b"500"), ("remaining", b"3")], ["500"], ["3"]),
+        ([("reset", b"9s")], ["100"], ["99"]),
+        ([("limit", b"2"), ("reset", b"9s")], ["2"], []),
+    ],
+)
+def test_of_an_origin_that_says_only_some_fields_of_its_limit_no_line_stands_twice(
+    theirs: list[tuple[str, bytes]], limits: list[str], remaining: list[str]
+) -> None:
+    for end in ("", "-requests"):
+        served = chain({"rate_limit": ["a"]}, limits={"a": limit("100/min", headers=ALL)})
+        rows = relayed(served, *((f"x-ratelimit-{name}{end}".encode(), value) for name, value in theirs))
+
+        def values(name: str, rows: list[tuple[str, str]] = rows, end: str = end) -> list[str]:
+            return [value for field, value in rows if field.lower() == f"x-ratelimit-{name}{end}"]
+
+        assert (values("limit"), values("remaining")) == (limits, remaining)
+        assert len(values("reset")) <= 1
