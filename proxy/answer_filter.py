@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mypy_extensions import mypyc_attr
+
 if TYPE_CHECKING:
     from proxy.exchange import Exchange, Head
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class AnswerFilter:
     """One exchange's. Each hook by itself changes nothing.
 
