@@ -22,8 +22,8 @@ RELIEF: Final = 0.8  # of the limit, to be called kept again
 NUM_SLICES: Final = 12
 _SLICE: Final = 4  # began, requests, late, late by the limit of relief
 ROW_SIZE: Final = _SLICE * NUM_SLICES
-#: The record: broken, since when, how often it has changed.
-RECORD_SIZE: Final = 3
+#: The record: broken, since when, how often it has changed; and whether the model was told to be degraded.
+RECORD_SIZE: Final = 4
 
 
 class FirstTokens:
@@ -65,9 +65,19 @@ class FirstTokens:
             if self._deserves(self._record.load(), now):
                 values = self._record.begin()
                 if self._deserves(values, now):  # another worker may have been first
-                    values = [1.0 - values[0], now, values[2] + 1.0]
+                    values = [1.0 - values[0], now, values[2] + 1.0, values[3]]
                 self._record.commit(values)
         return self._record.load()[0] > 0.0
+
+    def turned(self, degraded: bool) -> bool:
+        """Whether the model is degraded now and was told not to be, or the other way round. True once for the box:
+        whoever hears it tells."""
+        if (self._record.load()[3] > 0.0) is degraded:
+            return False
+        values = self._record.begin()
+        is_first = (values[3] > 0.0) is not degraded  # no other worker meanwhile
+        self._record.commit([*values[:3], float(degraded)])
+        return is_first
 
     def _deserves(self, values: list[float], now: float) -> bool:
         """Whether the state is to change."""

@@ -165,6 +165,7 @@ class ByModel(Policy):
         if slow is not self._degraded.get(route.name, False):
             self._degraded[route.name] = slow
             self._metrics.degraded[route.name].set(float(slow))
+        if promise.turned(slow):
             why = "first tokens come too late" if broken else "its upstream is degraded"
             verdict = f"new requests go to {route.degrade_to} first: {why}" if slow else "serves its own requests again"
             text = f"model {route.name}: {verdict}"

@@ -93,3 +93,14 @@ def test_it_changes_at_most_once_in_a_window_towards_kept(steps: list[tuple[floa
         elif broken and not after:
             assert now - broke_at >= 10.0
         broken = after
+
+
+def test_what_was_told_outlives_who_told_it_and_is_told_once() -> None:
+    record = LocalRecord(RECORD_SIZE)
+    one, two = (FirstTokens(WHEN, record, LocalColumns(ROW_SIZE)) for _ in range(2))
+    assert [one.turned(False), one.turned(True), two.turned(True), one.turned(True)] == [False, True, False, False]
+    at_rate(one, 9.0, 0, 30)
+    assert one.broken(30.0)  # which changes the record beside it
+    later = FirstTokens(WHEN, record, LocalColumns(ROW_SIZE))
+    assert [later.turned(True), later.turned(False), two.turned(False)] == [False, True, False]
+    assert later.broken(31.0)

@@ -10,8 +10,11 @@ from proxy.cells import Cells
 from proxy.config import Breaker as BreakerConfig
 from proxy.config_models import ModelRoute as ModelRouteTable
 from proxy.exchange import Ending, Exchange, Outcome
+from proxy.llm.slo import RECORD_SIZE, ROW_SIZE, FirstTokens
 from proxy.model_routes import ModelRoutes
 from proxy.policy.by_model import NAME, ByModel, _Metrics
+from proxy.shared.columns import LocalColumns
+from proxy.shared.record import LocalRecord
 from proxy.upstream.breaker import Breaker
 from tests.proxy.make import exchange
 
@@ -104,8 +107,52 @@ def test_while_first_tokens_come_too_late_requests_go_to_the_lighter_model_and_o
     ]
 
 
+def test_a_degraded_model_is_told_once_for_the_box_and_by_every_worker_to_its_metric() -> None:
+    table = ModelRouteTable.model_validate
+    tables = {
+        "chat": table({"upstreams": ({"to": "a"},), "degrade_to": "light", "when": {"min_requests": 1}}),
+        "light": table({"upstreams": ({"to": "b"},)}),
+    }
+    models = ModelRoutes(tables, ("chat",))
+    record, rows = LocalRecord(RECORD_SIZE), ([0.0] * ROW_SIZE, [0.0] * ROW_SIZE)
+    promises = [FirstTokens(models.served[0].when, record, LocalColumns(ROW_SIZE, each)) for each in (rows, rows[::-1])]
+    told: list[Any] = []
+    metrics = [_Metrics(Cells(), models) for _ in range(3)]
+
+    def build(worker: int, cells: int) -> ByModel:
+        breakers: Any = {"a": Breaker(BreakerConfig())}
+        promise = {"chat": promises[worker]}
+        return ByModel(models, breakers, promise, lambda: 0.5, metrics[cells], b"", told.append)
+
+    workers = [build(0, 0), build(1, 1)]
+
+    def each_hears(now: float) -> list[bool]:
+        for policy in workers:
+            x = exchange(method="POST", has_body=True)
+            x.body = _Streaming()  # type: ignore[assignment]
+            x.scratch[NAME] = models.served[0]
+            assert policy.admit(x, now) is None
+        return [event["degraded"] for event in told]
+
+    assert each_hears(0.0) == []
+    promises[0].told(9.0, 10.0)
+    assert each_hears(20.0) == [True]
+    workers.append(build(1, 2))  # by a reload, or of another route
+    assert each_hears(30.0) == [True]
+    assert [each.degraded["chat"].value for each in metrics] == [1.0, 1.0, 1.0]
+    assert each_hears(100.0) == [True, False]
+    assert each_hears(110.0) == [True, False]
+    promises[1].told(9.0, 120.0)
+    assert each_hears(130.0) == [True, False, True]
+
+
 class _Broken:
     is_broken = False
+    is_told = False
+
+    def turned(self, degraded: bool) -> bool:
+        before, self.is_told = self.is_told, degraded
+        return before is not degraded
 
     def broken(self, _now: float) -> bool:
         return self.is_broken
