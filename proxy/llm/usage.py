@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from proxy.llm.splice import find_member, with_first_member, with_member
 
 MAX_TOKENS: Final = 1 << 31  # of one request; what claims more is not believed
+_ODD: Final = -1
 _ASKING: Final = b'{"include_usage":true}'
 
 
@@ -25,7 +26,8 @@ class Usage(NamedTuple):
 
 
 def usage_in(document: Any) -> Usage | None:
-    """What an answer or an event of its stream says was used; None if it says nothing that can be believed.
+    """What an answer or an event of its stream says was used; None if it says nothing, or anything of it cannot be
+    believed.
 
     The names are those of chat completions, completions and embeddings, or of responses (``input_tokens``), where the
     last event holds the whole ``response``.
@@ -39,14 +41,16 @@ def usage_in(document: Any) -> Usage | None:
         return None
     prompt = _tokens(told, "prompt_tokens", "input_tokens")
     completion = _tokens(told, "completion_tokens", "output_tokens")
+    total = _tokens(told, "total_tokens")
+    if _ODD in (prompt, completion, total):
+        return None
     if prompt is None:
-        total = _tokens(told, "total_tokens")
         if total is None:
             return None
         prompt = max(0, total - (completion or 0))
     details = told.get("prompt_tokens_details") or told.get("input_tokens_details")
     cached = _tokens(details, "cached_tokens") if isinstance(details, dict) else None
-    return Usage(prompt, completion or 0, min(cached or 0, prompt))
+    return Usage(prompt, completion or 0, min(max(0, cached or 0), prompt))
 
 
 def is_usage_chunk(document: Any) -> bool:
@@ -69,8 +73,9 @@ def asking_for_usage(body: bytes, document: dict[str, Any]) -> bytes | None:
 
 
 def _tokens(table: dict[str, Any], *names: str) -> int | None:
-    for name in names:
-        value = table.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS:
-            return value
-    return None
+    """The first of these numbers that is told; None: none is, _ODD: it cannot be one of tokens."""
+    value = next((value for name in names if (value := table.get(name)) is not None), None)
+    if value is None:
+        return None
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
+    return int(value) if whole and value == int(value) else _ODD

@@ -1,8 +1,10 @@
 """What an answer says of its usage, read as it passes to the client; and how much it has shown, if it says nothing.
 
-Of a stream every event is looked at. Where the usage was asked for by us alone, its chunk is taken out, and no other
-byte is touched; nothing but an unfinished event waits for that. Of other JSON the usage is looked for at the end: a
-long answer is neither kept nor parsed. An answer that is encoded, or no JSON, passes unread. Pure.
+Of a stream every event is looked at. Where the usage was asked for by us alone, its chunk is taken out, or what comes
+with choices becomes null as in the chunks before, and no other byte is touched; nothing but an unfinished event waits
+for that. Of other JSON the usage is looked for at the end, and
+its text where there is none: a long answer is neither kept nor parsed. An answer that is encoded, or no JSON, passes
+unread. Pure.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import orjson
 
 from proxy.answer_filter import AnswerFilter
 from proxy.llm.events import EventSplitter, event_data
+from proxy.llm.splice import with_member
 from proxy.llm.usage import Usage, is_usage_chunk, usage_in
 
 if TYPE_CHECKING:
@@ -33,10 +36,12 @@ _SILENT: Final = frozenset({"role", "name"})
 
 class UsageFilter(AnswerFilter):
     """One exchange's. takes_out: the chunk with the usage is not the client's. status: of the answer, 0: none yet.
-    usage: what the upstream has told last; None: nothing. complete: the answer came to its end."""
+    usage: what the upstream has told last; None: nothing. complete: the answer came to its end. failed: it is an error
+    and nothing else, whatever its status."""
 
     __slots__ = ("_after_cr", "_around_bytes", "_json", "_num_bytes", "_num_event_bytes", "_num_events", "_num_parsed",
-                 "_pieces", "_splitter", "complete", "status", "takes_out", "usage")  # fmt: skip
+                 "_num_text_bytes", "_pieces", "_splitter", "complete", "failed", "status", "takes_out",
+                 "usage")  # fmt: skip
 
     def __init__(self) -> None:
         self.takes_out = False
@@ -46,6 +51,7 @@ class UsageFilter(AnswerFilter):
     def _begin(self) -> None:
         self.usage: Usage | None = None
         self.complete = False
+        self.failed = False
         self._after_cr = False  # what was taken out ended with one
         self._splitter: EventSplitter | None = None
         self._json = False
@@ -55,6 +61,7 @@ class UsageFilter(AnswerFilter):
         self._num_event_bytes = 0
         self._around_bytes = 0  # of such an event, what is not its text; 0: not known yet
         self._num_parsed = 0
+        self._num_text_bytes = -1  # of JSON; -1: not known
 
     def head(self, x: Exchange, head: Head) -> None:
         self._begin()
@@ -73,12 +80,13 @@ class UsageFilter(AnswerFilter):
         self._num_bytes += len(data)
         splitter = self._splitter
         if splitter is not None:
+            within = splitter.overflowed
             events = splitter.feed(data)
             if not self.takes_out:
                 for event in events:
                     self._look(event)
                 return data
-            return self._without_usage(events)
+            return self._without_usage(events, within)
         if self._json:
             self._pieces += data
             if self._num_bytes > PARSED_BYTES:
@@ -91,31 +99,51 @@ class UsageFilter(AnswerFilter):
             rest = self._without_usage([self._splitter.rest()])
             return rest if self.takes_out else b""
         if self._json:
-            self.usage = _usage_of(self._pieces, whole=self._num_bytes <= PARSED_BYTES)
+            if self._num_bytes <= PARSED_BYTES:
+                self._look_at_all(self._pieces)
+            else:
+                self.usage = _usage_at_end(self._pieces)
             self._pieces = b""
         return b""
+
+    def _look_at_all(self, data: bytes) -> None:
+        """Take note of an answer that is no stream."""
+        try:
+            document = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return
+        self.usage = usage_in(document)
+        if isinstance(document, dict) and "choices" in document:
+            self._num_text_bytes = _text_bytes(document)
+        elif isinstance(document, dict):
+            self.failed = bool(document.get("error")) and self.usage is None
 
     @property
     def completion_tokens(self) -> int:
         """About how many tokens the answer has shown so far. Most upstreams send each by itself."""
         if self._splitter is None:
-            return -(-self._num_bytes // BYTES_PER_TOKEN)
+            return -(-(self._num_bytes if self._num_text_bytes < 0 else self._num_text_bytes) // BYTES_PER_TOKEN)
         num_text_bytes = self._num_event_bytes - self._num_events * self._around_bytes
         return max(self._num_events, -(-num_text_bytes // BYTES_PER_TOKEN) if self._around_bytes else 0)
 
-    def _without_usage(self, events: list[bytes]) -> bytes:
-        """These events but for the usage alone. Of a CRLF that was torn apart between two events each half goes with
-        its own."""
+    def _without_usage(self, events: list[bytes], within: bool = False) -> bytes:
+        """These events but for the usage. Of a CRLF that was torn apart between two events each half goes with its own.
+        within: the first one is a piece of an event that is too long to be read, as the last one may be."""
         kept = []
-        for event in events:
+        last = len(events) - 1 if self._splitter is not None and self._splitter.overflowed else -1
+        for index, event in enumerate(events):
+            if index == last or (within and index == 0):
+                self._look(event)
+                kept.append(event)
+                continue
             if self._after_cr and event:
                 self._after_cr = False
                 event = event.removeprefix(b"\n")
-            if self._look(event) and self._splitter is not None and not self._splitter.overflowed:
+            if self._look(event):
                 kept.append(event[: event.startswith(b"\n")])
                 self._after_cr = event.endswith(b"\r")
             else:
-                kept.append(event)
+                kept.append(_silenced(event) if _USAGE.search(event) is not None else event)
         return b"".join(kept)
 
     def _look(self, event: bytes) -> bool:
@@ -141,6 +169,18 @@ class UsageFilter(AnswerFilter):
         return False
 
 
+def _silenced(event: bytes) -> bytes:
+    """A whole event without the usage that it tells beside other things."""
+    chunk = _parsed(event)
+    if not isinstance(chunk, dict) or not isinstance(chunk.get("usage"), dict):
+        return event  # a text that speaks of it, or a piece of an event
+    data = event_data(event)
+    silenced = with_member(data, "usage", b"null")
+    if data in event:
+        return event.replace(data, silenced, 1)
+    return b"data: " + b"".join(silenced.splitlines()) + b"\n\n"
+
+
 def _parsed(event: bytes) -> Any:
     try:
         return orjson.loads(event_data(event))
@@ -149,7 +189,7 @@ def _parsed(event: bytes) -> Any:
 
 
 def _text_bytes(chunk: Any) -> int:
-    """How much of what one event says is text, or what a model writes in its place."""
+    """How much of what an answer or one event says is text, or what a model writes in its place."""
     choices = chunk.get("choices") if isinstance(chunk, dict) else None
     return sum(map(_bytes_of, choices)) if isinstance(choices, list) else 0
 
@@ -157,24 +197,22 @@ def _text_bytes(chunk: Any) -> int:
 def _bytes_of(choice: Any) -> int:
     if not isinstance(choice, dict):
         return 0
-    num_bytes = len(text) if isinstance(text := choice.get("text"), str) else 0
-    delta = choice.get("delta")
-    if isinstance(delta, dict):
-        for name, value in delta.items():
+    num_bytes = _size(text) if isinstance(text := choice.get("text"), str) else 0
+    for said in (choice.get("delta"), choice.get("message")):
+        for name, value in said.items() if isinstance(said, dict) else ():
             if isinstance(value, str):
-                num_bytes += len(value) if name not in _SILENT else 0
+                num_bytes += _size(value) if name not in _SILENT else 0
             elif value:
                 num_bytes += len(orjson.dumps(value))
     return num_bytes
 
 
-def _usage_of(data: bytes, *, whole: bool) -> Usage | None:
-    """Of an answer that is no stream, or of the end of a long one. No text can pass for it: its quotes are escaped."""
-    if whole:
-        try:
-            return usage_in(orjson.loads(data))
-        except orjson.JSONDecodeError:
-            return None
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def _usage_at_end(data: bytes) -> Usage | None:
+    """Of the end of a long answer that is no stream. No text can pass for it: its quotes are escaped."""
     for found in reversed(list(_USAGE.finditer(data))):
         try:
             told, _ = _DECODER.raw_decode(data[found.end() :].decode("utf-8", "replace"))

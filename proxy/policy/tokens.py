@@ -57,15 +57,17 @@ def build(config: Config, env: PolicyEnv) -> Tokens:
 
 
 class _Use:
-    """One request's. prompt, answers: tokens reserved; kind, model: what it asks for."""
+    """One request's. prompt, answers: tokens reserved; kind, model: what it asks for. most: tokens that its answers may
+    have, where it says so."""
 
-    __slots__ = ("answer_filter", "answers", "kind", "model", "prompt", "wall_at")
+    __slots__ = ("answer_filter", "answers", "kind", "model", "most", "prompt", "wall_at")
 
-    def __init__(self, kind: LlmKind, model: str, prompt: int, answers: int) -> None:
+    def __init__(self, kind: LlmKind, model: str, prompt: int, answers: int, most: int | None = None) -> None:
         self.kind = kind
         self.model = model
         self.prompt = prompt
         self.answers = answers
+        self.most = most
         self.answer_filter = UsageFilter()
         self.wall_at = 0.0
 
@@ -122,7 +124,8 @@ class Tokens(Policy):
         self._counted(x, llm, await count_prompt(x, self._counter_of))
 
     def _counted(self, x: Exchange, llm: LlmRequest, counted: PromptTokens) -> None:
-        x.scratch[NAME] = _Use(llm.kind, llm.model, counted.tokens, self._reserve(llm))
+        most = llm.max_tokens * llm.n if llm.max_tokens is not None else None
+        x.scratch[NAME] = _Use(llm.kind, llm.model, counted.tokens, self._reserve(llm), most)
 
     def _reserve(self, llm: LlmRequest) -> int:
         """Tokens of all answers."""
@@ -230,9 +233,10 @@ def _used(x: Exchange, use: _Use, outcome: Outcome) -> Usage | None:
     prompt = sent.tokens if sent is not None else use.prompt
     if not seen.status:
         return Usage(prompt, 0, 0, True) if known and _may_have_begun(x, outcome) else None
-    if seen.status >= 400 or not known:
+    if seen.status >= 400 or seen.failed or not known:
         return None
-    return Usage(prompt, seen.completion_tokens if use.kind in _ANSWERED else 0, 0, True)
+    shown = seen.completion_tokens if use.kind in _ANSWERED else 0
+    return Usage(prompt, shown if use.most is None else min(shown, use.most), 0, True)
 
 
 def _with_before(usage: Usage | None, before: tuple[int, int, int] | None) -> Usage | None:

@@ -349,3 +349,24 @@ async def test_a_replayed_answer_tells_no_old_numbers() -> None:
     assert first.get("x-ratelimit-remaining-tokens") is not None
     assert again.get("idempotent-replayed") == "true"
     assert not [name for name, _ in again.fields if "ratelimit" in name.lower()]
+
+
+@pytest.mark.parametrize(
+    ("body", "max_tokens", "spent"),
+    [
+        (b'{"choices":[{"message":{"content":"Hello there my friend"}}]}', 50, HI_TOKENS + 6),
+        (
+            b'{"choices":[{"message":{"content":"%b"}}],"usage":{"prompt_tokens":"9"}}' % (b"x" * 400),
+            50,
+            HI_TOKENS + 50,
+        ),
+        (b'{"error":{"message":"the model is not there, and the answer is an error all the same"}}', 50, 0),
+    ],
+)
+async def test_an_answer_without_usage_costs_its_text_and_no_more_than_it_may_have(
+    body: bytes, max_tokens: int, spent: int
+) -> None:
+    async with raw_upstream(answering(answer(b"200 OK", body))) as upstream, edge(openai_app(upstream.port)) as running:
+        said = await running.ask(chat(messages=HI, stream=False, max_tokens=max_tokens))
+        assert said.status == 200
+        assert await used(running) == spent

@@ -36,6 +36,12 @@ JSON = [(b"Content-Type", b"application/json")]
         ({"prompt_tokens": True}, None),
         ({"prompt_tokens": MAX_TOKENS + 1}, None),
         ({"prompt_tokens": "10"}, None),
+        ({"prompt_tokens": 1e30, "total_tokens": 1}, None),  # what is odd in one place is not believed in another
+        ({"prompt_tokens": 10, "completion_tokens": "5"}, None),
+        ({**TOLD, "total_tokens": []}, None),
+        ({"prompt_tokens": 10.0, "completion_tokens": 5.5}, None),
+        ({"prompt_tokens": 10.0, "completion_tokens": 5.0, "total_tokens": None}, Usage(10, 5)),
+        ({**TOLD, "prompt_tokens_details": {"cached_tokens": "x"}}, Usage(10, 5)),
     ],
 )
 def test_what_is_believed(told: Any, usage: Usage | None) -> None:
@@ -112,11 +118,12 @@ def test_a_usage_behind_which_no_blank_line_comes() -> None:
     assert answer_filter.usage == Usage(10, 5)
 
 
-def test_a_chunk_that_says_more_than_the_usage_stays() -> None:
-    last = event(choices=[{"index": 0, "delta": {}, "finish_reason": "stop"}], usage=TOLD)
+def test_a_chunk_that_says_more_than_the_usage_stays_without_it() -> None:
+    choices = [{"index": 0, "delta": {}, "finish_reason": "stop"}]
+    last = event(choices=choices, usage=TOLD)
     answer_filter = UsageFilter()
     answer_filter.takes_out = True
-    assert run(answer_filter, STREAM, last) == last
+    assert run(answer_filter, STREAM, last) == event(choices=choices, usage=None)
     assert answer_filter.usage == Usage(10, 5)
 
 
@@ -167,6 +174,28 @@ def test_an_answer_that_is_no_stream(padding: int) -> None:
     answer_filter.takes_out = True
     assert run(answer_filter, JSON, *[body[at : at + 999] for at in range(0, len(body), 999)]) == body
     assert answer_filter.usage == Usage(10, 5)
+
+
+@pytest.mark.parametrize(
+    ("document", "tokens", "failed"),
+    [
+        ({"choices": [{"message": {"role": "assistant", "content": "Hello there my friend"}}]}, 6, False),
+        ({"choices": [{"text": "Hello there my friend"}], "usage": {"completion_tokens": "4"}}, 6, False),
+        ({"choices": [{"message": {"content": "\u4f60\u597d" * 4}}] * 2}, 12, False),
+        ({"choices": [{"message": {"content": None, "tool_calls": [{"function": {"name": "f"}}]}}]}, 7, False),
+        ({"choices": [], "error": "x"}, 0, False),
+        ({"content": [{"text": "unlike any that is known"}]}, 13, False),
+        ({"error": {"message": "no", "code": 1}}, 9, True),
+        ({"error": None}, 4, False),
+    ],
+)
+def test_what_an_answer_without_usage_has_shown_is_its_text(document: Any, tokens: int, failed: bool) -> None:
+    answer_filter = UsageFilter()
+    run(answer_filter, JSON, orjson.dumps({"id": "chatcmpl-1", "model": "m" * 99, **document}) if "choices" in document
+        else orjson.dumps(document))  # fmt: skip
+    assert answer_filter.usage is None
+    assert answer_filter.completion_tokens == pytest.approx(tokens, abs=1)
+    assert answer_filter.failed is failed
 
 
 @pytest.mark.parametrize(
