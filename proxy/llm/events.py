@@ -16,20 +16,21 @@ _END_BYTES = 4
 
 
 class EventSplitter:
-    """One stream's. overflowed: an event was longer than ``max_bytes``; from then on bytes pass in pieces as they came,
-    because nobody can say whether they are events."""
+    """One stream's. overflowed: an event is longer than ``max_bytes``; until it ends its bytes pass in pieces as they
+    came."""
 
-    __slots__ = ("_max_bytes", "_pending", "overflowed")
+    __slots__ = ("_max_bytes", "_pending", "_tail", "overflowed")
 
     def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max_bytes = max_bytes
         self._pending = b""
+        self._tail = b""  # of what has passed of an event that is too long
         self.overflowed = False
 
     def feed(self, data: bytes) -> list[bytes]:
         """The events that these bytes complete, each with its blank line."""
         if self.overflowed:
-            return [data] if data else []
+            return self._go_on(data) if data else []
         if not self._pending and data[-2:] == b"\n\n" and data.find(b"\n\n") == len(data) - 2 and b"\r" not in data:
             return [data]  # as nearly every event comes
         scanned = max(0, len(self._pending) - _END_BYTES + 1)
@@ -43,7 +44,19 @@ class EventSplitter:
         if len(self._pending) > self._max_bytes:
             self.overflowed = True
             events.append(self.rest())
+            self._tail = events[-1][1 - _END_BYTES :]
         return events
+
+    def _go_on(self, data: bytes) -> list[bytes]:
+        """Pass an event that is too long on, up to its end; then what follows it."""
+        seen = self._tail + data
+        found = _END.search(seen)
+        if found is None:
+            self._tail = seen[1 - _END_BYTES :]
+            return [data]
+        end = found.end() - len(self._tail)
+        self.overflowed = False
+        return [data[:end], *self.feed(data[end:])]
 
     def rest(self) -> bytes:
         """What came behind the last whole event; asked for at the end of the stream."""

@@ -33,14 +33,28 @@ def test_nothing_is_lost_and_each_event_ends_once(parts: list[str], data: st.Dat
     assert [d for e in events if (d := event_data(e))] == [d for e in whole if (d := event_data(e))]
 
 
-def test_an_event_that_is_too_long_makes_it_transparent() -> None:
+def test_an_event_that_is_too_long_passes_as_it_comes_and_what_follows_it_is_split_again() -> None:
     splitter = EventSplitter(max_bytes=16)
     assert splitter.feed(b"data: 1\n\ndata: ") == [b"data: 1\n\n"]
     assert not splitter.overflowed
     assert splitter.feed(b"x" * 20) == [b"data: " + b"x" * 20]
     assert splitter.overflowed
-    assert splitter.feed(b"\n\ndata: 2\n\n") == [b"\n\ndata: 2\n\n"]
-    assert splitter.rest() == b""
+    assert splitter.feed(b"xx\n") == [b"xx\n"]
+    assert splitter.feed(b"\ndata: 2\n\ndata") == [b"\n", b"data: 2\n\n"]
+    assert not splitter.overflowed
+    assert splitter.rest() == b"data"
+
+
+@given(st.lists(st.binary(max_size=30).map(lambda text: text.replace(b"\r", b"")), max_size=8), st.data())
+def test_however_long_its_events_are_nothing_is_lost(texts: list[bytes], data: st.DataObject) -> None:
+    raw = b"".join(b"data: " + text + b"\n\n" for text in texts)
+    splitter, passed, begin = EventSplitter(max_bytes=12), b"", 0
+    while begin < len(raw):
+        size = data.draw(st.integers(1, len(raw) - begin))
+        passed += b"".join(splitter.feed(raw[begin : begin + size]))
+        begin += size
+    assert passed + splitter.rest() == raw
+    assert not splitter.overflowed
 
 
 @pytest.mark.parametrize(
