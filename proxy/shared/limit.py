@@ -66,7 +66,7 @@ class SharedLimit(LimitMemory):
 
     def decide(self, key: str, now: float, cost: float = 1.0) -> float:
         at, digest = self._slots.find(key)
-        if at and (self._before is None or self.before_is_over(now)):
+        if at and self._before is None:
             self._locks.enter(LIMIT_STRIPES[digest & STRIPE_MASK])
             try:
                 if self._words[self._pace_at] != self._pace_known:
@@ -88,7 +88,7 @@ class SharedLimit(LimitMemory):
 
     def adjust(self, key: str, by: float, now: float, debt: float = 1.0) -> float:
         at, digest = self._slots.find(key)
-        if at and (self._before is None or self.before_is_over(now)):
+        if at and self._before is None:
             self._locks.enter(LIMIT_STRIPES[digest & STRIPE_MASK])
             try:
                 if self._words[self._pace_at] != self._pace_known:
@@ -179,6 +179,8 @@ def decide_together(asked: Sequence[tuple[LimitMemory, str]], now: float, costs:
     counted, and each is -1 less what its key has used. costs: of each; none: 1 of each."""
     held = asked[0][0]
     costs = costs or [1.0] * len(asked)
+    for limit, _ in asked:
+        limit.let_before_go(now)
     held.enter_all()
     try:
         standing = [limit.used(key, now) for limit, key in asked]

@@ -111,12 +111,13 @@ class LimitMemory(Gcra):
         """``reset_of`` as long as something was counted before."""
         return self.wait_of_both(key, now, 0.0 if self.fits(used, cost) else self.burst - cost)
 
-    def before_is_over(self, now: float) -> bool:
-        """Whether nothing stands any more in what was counted the other way. Some workers may still count there."""
+    def let_before_go(self, now: float) -> None:
+        """Forget what was counted the other way when nothing stands there any more, and no worker counts there."""
+        if self._before is None:
+            return
         if not self._look_at:
             self._look_at = now + max(_HANDOVER_S, self.terms.per_s)
         if now >= self._look_at:
-            assert self._before is not None
             self._look_at = 0.0
             self.enter_all()
             try:
@@ -124,7 +125,6 @@ class LimitMemory(Gcra):
                     self._before = None
             finally:
                 self.leave_all()
-        return self._before is None
 
     def enter_all(self) -> None:
         """Have every stripe of all limits."""

@@ -57,7 +57,7 @@ class SlidingLimit(LimitMemory):
 
     def decide(self, key: str, now: float, cost: float = 1.0) -> float:
         at, digest = self._slots.find(key)
-        if at and (self._before is None or self.before_is_over(now)):
+        if at and self._before is None:
             # As little as possible is reckoned in the lock.
             oldest = self._oldest(now)
             row = self._row_of(at)
@@ -77,7 +77,7 @@ class SlidingLimit(LimitMemory):
 
     def adjust(self, key: str, by: float, now: float, debt: float = 1.0) -> float:
         at, digest = self._slots.find(key)
-        if at and (self._before is None or self.before_is_over(now)):
+        if at and self._before is None:
             row = self._row_of(at)
             self._locks.enter(LIMIT_STRIPES[digest & STRIPE_MASK])
             try:

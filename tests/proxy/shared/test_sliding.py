@@ -182,3 +182,11 @@ def test_another_algorithm_goes_on_with_what_was_counted(slides: bool) -> None:
     assert new.decide("k", later + 3600.0) <= 2.0
     assert new.decide("k", later + 7200.0) <= 3.0
     assert new._before is None  # nothing is left there: it is not asked any more
+
+
+def test_what_was_counted_before_is_let_go_by_limits_that_are_asked_together() -> None:
+    table, terms = SharedTable.alone(SMALL), Terms(10, 60.0, 10)
+    table.limit("a", terms).decide("k", 0.0)
+    new, beside = table.sliding("a", terms), table.sliding("b", terms)
+    assert [decide_together([(new, "k"), (beside, "k")], 70.0 * i)[0] for i in range(3)] == [2.0, 1.0, 1.0]
+    assert new._before is None
