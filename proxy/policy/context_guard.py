@@ -131,8 +131,9 @@ class ContextGuard(Policy):
         if context is not None and llm.kind != "embedding":
             answer = answer_tokens(context, llm.max_tokens, self._config.reserve)
         what = what if prompts is None else f"longest {what}"
-        measured = _Measured(model, context, Need(_bytes(llm) // _BYTES_PER_TOKEN, *answer), False, field, what)
-        if context is None or self._surely_fits(llm, prompts, answer[0], context):
+        size = _bytes(llm) + llm.num_token_ids if prompts is None else max([_size(each) for each in prompts])
+        measured = _Measured(model, context, Need(size // _BYTES_PER_TOKEN, *answer), False, field, what)
+        if context is None or self._surely_fits(llm, size, answer[0], context):
             return self._judge(x, measured)
         counted = count_at_once(x, self._counter_of) if prompts is None else None
         if counted is None:
@@ -167,8 +168,8 @@ class ContextGuard(Policy):
         x.scratch[SHORTER] = shorter
         x.scratch[NAME] = measured._replace(shorter=shorter)
 
-    def _surely_fits(self, llm: LlmRequest, prompts: list[Any] | None, answer: int, context: int) -> bool:
-        size = _bytes(llm) + llm.num_token_ids if prompts is None else max([_size(each) for each in prompts])
+    def _surely_fits(self, llm: LlmRequest, size: int, answer: int, context: int) -> bool:
+        """size: bytes and token ids of the prompt, or of the longest."""
         most = most_tokens(size, len(llm.messages), self._config.margin)
         return most + answer <= context and not llm.num_other_parts and not llm.tools
 

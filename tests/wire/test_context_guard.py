@@ -143,6 +143,13 @@ async def test_of_several_prompts_the_longest_is_judged(prompt: Any, says: str) 
         assert len(upstream.heads) == (not says)
 
 
+async def test_many_short_inputs_are_not_one_long_one() -> None:
+    async with raw_upstream(answering(OK)) as upstream, edge(guarded(upstream, reserve="0%")) as running:
+        body = orjson.dumps({"model": "m", "input": ["water runs to the mill"] * 1000})
+        head = f"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        assert (await running.ask(head.encode() + body)).status == 200
+
+
 @pytest.mark.parametrize(
     ("value", "status"),
     [
