@@ -136,7 +136,7 @@ class Tokens(Policy):
         return min(wanted, config.max_answer) * llm.n
 
     def admit(self, x: Exchange, now: float) -> Reply | None:
-        if not x.has_body:
+        if not x.has_body and (x.method != "POST" or kind_of(x.path) == "other"):
             return None
         use: _Use | None = x.scratch.get(NAME)
         if use is None:
@@ -153,7 +153,7 @@ class Tokens(Policy):
         """What a request may cost whose body nobody has read, or understood: who limits tokens is not to be passed by
         a body that only the upstream can read. Nothing, where the path is for no kind of request that is known."""
         kind = kind_of(x.path)
-        num_bytes = x.content_length if x.content_length is not None else GUESSED_BYTES
+        num_bytes = x.content_length if x.content_length is not None else GUESSED_BYTES if x.has_body else 0
         share = GUESSED_SHARE.get(x.scratch.get("priority", "normal"), 1.0)
         answer = min(int(self._config.answer * share), self._config.max_answer)
         prompt = -(-num_bytes // BYTES_PER_TOKEN) if kind != "other" else 0

@@ -162,8 +162,8 @@ class Variants(Policy):
 
     def respond(self, x: Exchange, head: Head, now: float) -> None:
         use: _Use | None = x.scratch.get(NAME)
-        if use is None:
-            return
+        if use is None or (head.status >= 400 and not x.upstream):
+            return  # refused here, before it came to any: who may not use a model learns nothing of its variants
         head.headers.append((b"headrace-variant", use.arm.name.encode()))
         if self._outcomes is not None and x.first_byte_at:
             token = Token(use.arm.id, int(now), group_of(use.user), bytes.fromhex(self._draw_hex(8)))

@@ -370,3 +370,12 @@ async def test_an_answer_without_usage_costs_its_text_and_no_more_than_it_may_ha
         said = await running.ask(chat(messages=HI, stream=False, max_tokens=max_tokens))
         assert said.status == 200
         assert await used(running) == spent
+
+
+@pytest.mark.parametrize("framing", [b"", b"Content-Length: 0\r\n"])
+async def test_a_request_without_a_body_costs_what_its_upstream_tells(framing: bytes) -> None:
+    empty = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n%b\r\n" % framing
+    for said, tokens in ((WHOLE, 15), (answer(b"400 Bad Request", b'{"error": {"message": "no body"}}'), 0)):
+        async with raw_upstream(answering(said)) as upstream, edge(openai_app(upstream.port)) as running:
+            assert (await running.ask(empty)).status in (200, 400)
+            assert await used(running) == tokens

@@ -335,3 +335,16 @@ def _variant(running: Edge, user: int) -> str:
     snapshot = running.worker._snapshot
     assert snapshot is not None
     return snapshot.variants["r"].experiment.choose(f"user-{user}", "/x").name
+
+
+async def test_a_refusal_that_has_come_to_no_variant_names_none() -> None:
+    async with raw_upstream(Recording(answer(b"200 OK"))) as old, raw_upstream(answering(OK)) as new:
+        config = model_routes(old.port, new.port)
+        variants = {"of": {"b": {"share": "20%", "headers": {"set": {"X-Trial": "b"}}}}, **BY_HEADER}
+        config["routes"][0]["policies"] = {"auth": {"keys": "keys.yaml"}, "variants": variants}
+        for models, status in ((["chat"], 200), (["other"], 404)):
+            async with edge(config, materials={"keys.yaml": keys_file(models=models)}) as running:
+                for i in range(20):
+                    said = await running.ask(chat("chat", KEY, of_user(i), stream=False))
+                    assert said.status == status
+                    assert (said.get("headrace-variant") is None) is (status == 404)
