@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
+from typing import Any
 
 
 class EngineError(Exception):
@@ -54,11 +55,13 @@ class RequestError(Exception):
         self.message = message
         self.param = param
         self.retry_after_s = retry_after_s
+        self.usage: dict[str, Any] | None = None
 
-    def body(self) -> dict[str, dict[str, str | None]]:
-        """The OpenAI error object."""
+    def body(self) -> dict[str, dict[str, Any]]:
+        """The OpenAI error object; and what was used, if some of an answer was made, for whoever counts it."""
         kind = self.kind
-        return {"error": {"message": self.message, "type": kind.type, "param": self.param, "code": kind.code}}
+        error = {"message": self.message, "type": kind.type, "param": self.param, "code": kind.code}
+        return {"error": error} if self.usage is None else {"error": error, "usage": self.usage}
 
     def headers(self) -> dict[str, str]:
         """``Retry-After`` in whole seconds, never 0, where the error says when to come back (RFC 9110 10.2.3)."""

@@ -46,6 +46,8 @@ _EVENT_ENDS: Final = (b"\n\n", b"\r\r", b"\n\r\n", b"\r\r\n")
 _COMPLETE: Final = Ending.COMPLETE
 _STARTING: Final = Told.STARTING
 _CONTENT: Final = Told.CONTENT
+#: For our engine to say itself that a deadline has passed, with what the answer has cost by then.
+_ENGINE_GRACE_S: Final = 0.1
 TOO_LATE: Final = "The answer did not come before the deadline that the client set. Allow more time."
 _ENGINE_LOST: Final = (
     "The engine stopped in the middle of this answer. What was received is incomplete; send the request again."
@@ -144,7 +146,7 @@ class Relay(Exchanger):
                 return
             if told is not _STARTING:
                 self._hold = None
-                if told is not _CONTENT:
+                if told is not _CONTENT and not self._is_too_late(head):
                     self._decline(head, f"answered {head.status}")
                     return
         if head.status >= 400 and (again_in_s := self._asked_again(head)) is not None:
@@ -152,6 +154,13 @@ class Relay(Exchanger):
             self._decline(head, f"answered {head.status} and asked for the request again").again_in_s = again_in_s
             return
         self._pass_head(head, dated)
+
+    def _is_too_late(self, head: Head) -> bool:
+        """Whether our engine says what it has used until the deadline: nobody else is asked any more."""
+        deadline, x = self._x.deadline, self._x
+        if head.status != 408 or x.upstream != ENGINE or deadline is None:
+            return False
+        return deadline.passed(self.connection.heard_at + _ENGINE_GRACE_S, False)
 
     def _decline(self, head: Head, reason: str) -> End:
         """Not this answer: another upstream or key may give a better one. Told by ``received``."""
@@ -342,7 +351,11 @@ class Relay(Exchanger):
             return
         at = deadline.end_at if self._status else min(deadline.end_at, deadline.begin_at)
         if at < inf:
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._ring)
+            delay_s = max(0.0, at + self._grace_s() - now)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
+
+    def _grace_s(self) -> float:
+        return _ENGINE_GRACE_S if self._x.upstream == ENGINE else 0.0
 
     def _ring(self) -> None:
         self._timer = None
@@ -371,7 +384,7 @@ class Relay(Exchanger):
         if self._tail is not None:
             self._ping(now)
         deadline = self._x.deadline
-        if deadline is not None and deadline.passed(now, self._status > 0):
+        if deadline is not None and deadline.passed(now - self._grace_s(), self._status > 0):
             # The client's own word, and no fault of the upstream.
             self.connection.abort()
             self._stop(Ending.REFUSED, "deadline", refuse(self._x, Kind.DEADLINE, TOO_LATE, should_retry=False))

@@ -91,7 +91,7 @@ class Reply:
         """The events after all choices: the usage if it was asked for, and the end of the stream."""
         if not self._usage:
             return sse.DONE
-        body = {**self._head, "object": self._form.chunk_object, "choices": [], "usage": _usage(usage)}
+        body = {**self._head, "object": self._form.chunk_object, "choices": [], "usage": usage_fields(usage)}
         return sse.event(orjson.dumps(body)) + sse.DONE
 
     def whole(self, choices: Sequence[Told], usage: Usage) -> bytes:
@@ -100,7 +100,9 @@ class Reply:
             {"index": index, **self._form.whole(index, told.text, told.logprobs), "finish_reason": told.finish_reason}
             for index, told in enumerate(choices)
         ]
-        return orjson.dumps({**self._head, "object": self._form.object, "choices": fields, "usage": _usage(usage)})
+        return orjson.dumps(
+            {**self._head, "object": self._form.object, "choices": fields, "usage": usage_fields(usage)}
+        )
 
     def _cut(self, index: int) -> tuple[bytes, bytes]:
         """Cut a chunk of this choice around its text, once."""
@@ -117,7 +119,7 @@ class Reply:
         return sse.event(orjson.dumps(body))
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def usage_fields(usage: Usage) -> dict[str, Any]:
     return {
         "prompt_tokens": usage.num_prompt,
         "completion_tokens": usage.num_output,

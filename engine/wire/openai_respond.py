@@ -19,7 +19,7 @@ from engine.http.stream import Stream
 from engine.llm.sampling import Choice
 from engine.wire import sse
 from engine.wire.generation import Event, Generation
-from engine.wire.openai_answer import MEDIA_TYPE, Reply, Told
+from engine.wire.openai_answer import MEDIA_TYPE, Reply, Told, usage_fields
 
 HEAD_WAIT_S = 0.5
 SILENCE_S = 10.0  # after it a stream carries a comment, and the device is asked whether it is still well
@@ -47,7 +47,7 @@ async def _whole(generation: Generation, reply: Reply, headers: Mapping[str, str
     while len(reasons) < len(texts):
         for index, event in await generation.events(SILENCE_S):
             if isinstance(event, RequestError):
-                raise _again(event)
+                raise _with_usage(_again(event), generation)
             texts[index].append(event.text)
             logprobs[index] += event.logprobs
             if event.finish_reason is not None:
@@ -95,6 +95,14 @@ async def _send(stream: Stream, events: list[Event], generation: Generation, rep
 def _again(error: RequestError) -> RequestError:
     """The same, to be raised: one that a variable has would hold those it was raised in, and they hold the variable."""
     return RequestError(error.kind, error.message, param=error.param, retry_after_s=error.retry_after_s)
+
+
+def _with_usage(error: RequestError, generation: Generation) -> RequestError:
+    """The same with what was used, where tokens were made that nobody gets."""
+    usage = generation.usage
+    if usage.num_output:
+        error.usage = usage_fields(usage)
+    return error
 
 
 class _Rendering:

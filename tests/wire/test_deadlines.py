@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.wire.harness import OK, UpstreamSide, answering, app, edge, eventually, raw_upstream, reached
 from tests.wire.models import DONE, ROLE, STREAM, Recording, answer, chat, chunks, model_routes, sends, text
+from tests.wire.test_event_streams import engine
 
 
 def table(port: int) -> dict[str, Any]:
@@ -139,3 +141,50 @@ async def test_where_nothing_was_shown_and_another_one_could_answer_it_is_told_b
             fields = ("X-Request-Deadline: 200ms",) if by == "deadline" else ()
             assert (await running.ask(chat("chat", *fields))).status == (408 if by == "deadline" else 200)
         assert bool(second.heads) is (by == "first_byte")
+
+
+USED = b'{"error":{"message":"late","code":"deadline_exceeded"},"usage":{"prompt_tokens":10,"completion_tokens":34}}'
+LATE = answer(b"408 Request Timeout", USED, b"x-should-retry: false")
+
+
+async def test_what_the_engine_has_used_until_the_deadline_is_counted() -> None:
+    async with engine(answering(LATE)) as (_, config):
+        config["routes"][0]["policies"] = {"priority": {}, "tokens": {}}
+        async with edge(config) as running:
+            said = await running.ask(chat("chat", "X-Request-Deadline: 60s", stream=False))
+            assert (said.status, b"deadline_exceeded" in said.body) == (408, True)
+            label = running.config.routes[0].label
+            counted = [
+                running.worker._cells.counter("llm_tokens_total", "", {"route": label, "kind": kind}).value
+                for kind in ("prompt", "completion")
+            ]
+            assert counted == [10, 34]
+
+
+async def test_behind_an_engine_that_is_late_nobody_else_is_asked() -> None:
+    async def late(side: UpstreamSide) -> None:
+        while await side.request() is not None:
+            await asyncio.sleep(0.05)  # until the deadline has passed: our engine answers then
+            await side.send(LATE)
+
+    other = Recording(answer(b"200 OK"))
+    async with engine(late) as (_, of_engine), raw_upstream(other) as second:
+        config = model_routes(second.port)
+        config["model_routes"]["chat"]["upstreams"].insert(0, {"to": "engine", "model": "m", "priority": 1})
+        config["routes"][0]["policies"] = {"priority": {}}
+        async with edge({**config, "engine_socket": of_engine["engine_socket"]}, sweep_s=3600.0) as running:
+            said = await running.ask(chat("chat", "X-Request-Deadline: 50ms", stream=False))
+            assert (said.status, b"deadline_exceeded" in said.body) == (408, True)
+        assert not second.heads
+
+
+async def test_an_engine_that_does_not_say_that_it_is_late_is_left_all_the_same() -> None:
+    async def never(side: UpstreamSide) -> None:
+        await side.request()
+        await side.gone()
+
+    async with engine(never) as (upstream, config):
+        config["routes"][0]["policies"] = {"priority": {}}
+        async with edge(config, sweep_s=3600.0) as running:
+            assert (await running.ask(chat("chat", "X-Request-Deadline: 50ms", stream=False))).status == 408
+            await reached(upstream.left)

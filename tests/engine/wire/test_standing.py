@@ -102,6 +102,27 @@ async def test_an_answer_that_is_not_whole_at_its_deadline_ends_with_an_error(
     assert not decoder.held
 
 
+async def test_a_whole_answer_that_was_not_made_in_time_tells_what_it_has_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch()
+    monkeypatch.setattr("engine.device.time", watch)
+    steps = []
+
+    def endless(_read: object, _chosen: object) -> int:
+        steps.append(1)
+        if len(steps) > 8:
+            watch.ahead_s = 3600.0
+        return ord("y")
+
+    async with engine(tmp_path, chat_model(FakeDecoder(endless, context=1 << 20))) as served:
+        late = await served.send(PATH, body(), **{"headrace-deadline": "3600s"})
+        whole = await served.send(PATH, body(max_tokens=1))
+    assert (late.status, late.json["error"]["code"]) == (408, "deadline_exceeded")
+    assert late.json["usage"]["prompt_tokens"] == whole.json["usage"]["prompt_tokens"]
+    assert late.json["usage"]["completion_tokens"] > 1
+
+
 async def test_the_headers_reach_all_sequences_of_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = chat_model(FakeDecoder())
     made = []
