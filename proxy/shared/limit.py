@@ -120,7 +120,7 @@ class SharedLimit(LimitMemory):
     def idle(self, now: float) -> bool:
         clock = self._clock_at(now)
         begin = self._pace_at + LIMIT_HEAD_WORDS + self._to_value
-        values = self._doubles[begin : begin + self._num_values].tolist()
+        values = list(self._doubles[begin : begin + self._num_values])
         return max(values) <= clock and self._doubles[self._common_at] <= clock
 
     def take(self, key: str, used: float, now: float, cost: float = 1.0) -> float:
