@@ -349,11 +349,16 @@ class Forward:
             self._expects_continue = False  # another attempt has no need to say it again
             self._sink.proceed()
         pump = asyncio.get_running_loop().create_task(self._upload.pump(relay))
+        # What is awaited while an exception is handled, in compiled code, leaves that exception to all other tasks.
+        cancelled = False
         try:
             await finished
-        finally:
-            pump.cancel()
-            await asyncio.wait((pump,))
+        except asyncio.CancelledError:
+            cancelled = True
+        pump.cancel()
+        await asyncio.wait((pump,))
+        if cancelled:
+            raise asyncio.CancelledError
 
     def _let_go(self, relay: Relay, now: float) -> None:
         self._client.watcher = None

@@ -80,14 +80,19 @@ class Asker:
         work = forward.start(monotonic())
         if work is not None:
             client.run(work)
+        # What is awaited while an exception is handled, in compiled code, leaves that exception to all other tasks.
+        cancelled = False
         try:
-            end: End = await asyncio.shield(ended)
+            await asyncio.shield(ended)
         except asyncio.CancelledError:
+            cancelled = True
+        if cancelled:
             await client.leave()
             await ended
             if x.connected_at:
                 left()
-            raise
+            raise asyncio.CancelledError
+        end: End = ended.result()
         return _told(x, end, sink)
 
 
