@@ -15,7 +15,6 @@ from proxy.llm import own_tokenizers
 from proxy.llm.count import count_texts
 from proxy.llm.own_tokenizers import counters_by_name, own_counter
 
-REAL = Path(__file__).resolve().parents[3] / ".headrace/models/smollm2-135m-instruct"
 RANKS = b"\n".join(b"%b %d" % (b64encode(token), rank) for rank, token in enumerate([b"the", b" the", b" ", b"t"]))
 
 
@@ -43,7 +42,7 @@ def test_what_cannot_be_read_is_left_out_and_told(
     assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == list(files)
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="the model is not on this box")
+@pytest.mark.model
 @pytest.mark.parametrize(
     "text",
     [
@@ -56,8 +55,8 @@ def test_what_cannot_be_read_is_left_out_and_told(
         "1234567",
     ],
 )
-def test_a_real_models_tokens_are_counted_as_the_engine_does(text: str) -> None:
-    folder = read(REAL)
+def test_a_real_models_tokens_are_counted_as_the_engine_does(models: Path, text: str) -> None:
+    folder = read(models / "smollm2-135m-instruct")
     facts = folder.tokenizer
     own = own_counter(
         Tokenizer(
