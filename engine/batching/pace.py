@@ -14,7 +14,7 @@ _PRIOR_WEIGHT = 0.1  # of the two runs that stand for the prior ratio
 _PRIOR_ROWS = (1, 16)
 _OUTLIER = 3.0  # times what was expected: the box was busy with something else, so it counts no more than so much
 _TRUSTED_RUNS = 8
-_FIRST_GUESS_S = 2e-4  # per unit of size, until a run has been observed
+_FIRST_GUESS_S = 1e-3  # what a run costs beyond its rows, until one has been observed
 
 
 class Pace:
@@ -66,7 +66,7 @@ class _Scale:
     """How fast the model is whatever the size."""
 
     def __init__(self, run_cost: float) -> None:
-        self.seconds_per_unit = self.total_per_unit = _FIRST_GUESS_S
+        self.seconds_per_unit = self.total_per_unit = _FIRST_GUESS_S / run_cost
         self._run_cost = run_cost
         self._units = self._cost = self._seconds = 0.0
 

@@ -4,12 +4,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.arbiter import IDLE_ALLOWANCE_S
 from engine.batching.pace import Pace
 
 
 def test_before_any_run_the_prior_ratio_holds() -> None:
     pace = Pace(run_cost=16)
     assert pace.run_s(2, 16) == pytest.approx(1.5 * pace.run_s(1, 16))
+
+
+@pytest.mark.parametrize(
+    ("run_cost", "rows", "size"),
+    [
+        pytest.param(1.0, 64, 1, id="items"),
+        pytest.param(16.0, 64, 64, id="tokens"),
+        pytest.param(1e4, 8, 224 * 224, id="pixels"),
+    ],
+)
+def test_before_any_run_a_usual_batch_is_thought_to_take_less_than_a_turn(
+    run_cost: float, rows: int, size: int
+) -> None:
+    """The guess is of a run, whatever is counted: by the unit, a batch of pictures was thought to take minutes, so each
+    ran alone."""
+    assert Pace(run_cost).run_s(rows, size) < IDLE_ALLOWANCE_S
 
 
 def test_before_any_run_nothing_is_gained_by_waiting() -> None:
