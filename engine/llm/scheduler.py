@@ -2,10 +2,11 @@
 
 Pure. Continuous batching with chunked prefill: each step first gives every begun answer its next token, then reads as
 much of the unread prompts as the allowance pays for, in every second step those first whose turn it is
-(``engine.llm.waiting``), in the others the shortest. A sequence has a slot or waits for one. It goes back to waiting,
-with all its tokens, when the memory is short (the one that is due last; the first one stays, so somebody always gets
-on) or when its reader is slow and others wait; what was in its slot is read again later. The queue is bounded outside,
-by the Admission that lets requests in.
+(``engine.llm.waiting``), in the others the shortest; a step that reads several is short even if nobody decodes, for the
+sake of their first tokens. A sequence has a slot or waits for one. It goes back to waiting, with all its tokens, when
+the memory is short (the one that is due last; the first one stays, so somebody always gets on) or when its reader is
+slow and others wait; what was in its slot is read again later. The queue is bounded outside, by the Admission that lets
+requests in.
 
 A prompt is never cut so that one token stands alone: a single token meets other kernels, and measured on every cut of
 a prompt those were the only ones that changed the logits after it (two best tokens 0.10 nats apart became 0.005).
@@ -27,6 +28,7 @@ from engine.llm.slots import Slots
 from engine.llm.waiting import Waiting, due_at
 
 PARKED_GRACE_S = 1.0  # so long a parked sequence keeps its slot while others wait for one
+READING_S = 0.2  # of one step, while several prompts are read and nobody waits for a next token
 
 
 class Share(NamedTuple):
@@ -164,6 +166,8 @@ class Scheduler:
         if shares:  # somebody waits for the next token; else a longer step keeps nobody waiting
             num_before = sum(sequence.num_cached for sequence, _ in shares)
             allowance_s = self._cost.planned_s(allowance_s, len(shares), num_before)
+        elif len(reading) > 1:  # some wait for the first one, and whoever comes meanwhile for the end of this step
+            allowance_s = min(allowance_s, READING_S)
         least = SMALLEST_CHUNK  # whatever the allowance, so that somebody gets on
         ahead: list[Sequence] = []
         for sequence in self._in_turn(reading):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from engine.llm.cost import SMALLEST_CHUNK
-from engine.llm.scheduler import PARKED_GRACE_S
+from engine.llm.scheduler import PARKED_GRACE_S, READING_S
 from engine.llm.sequence import Sequence
 from engine.llm.slot_memory import Trim
 from engine.llm.waiting import PATIENCE_S, STRETCH
@@ -44,6 +44,15 @@ def test_reading_is_planned_shorter_where_steps_differ_but_only_if_somebody_wait
     [(_, one), (_, beside)] = step(queue, allowance_s=0.1)
     assert one == 1
     assert alone / 2 - 1 <= beside < alone
+
+
+def test_prompts_that_are_read_together_wait_for_no_long_step_of_each_other_though_nobody_decodes() -> None:
+    queue = scheduler(max_chunk=1000)
+    first, second = sequence(num_prompt=900), sequence(num_prompt=20)
+    queue.add(first)
+    assert step(queue, allowance_s=0.5) == [(first, 250)]  # alone: nobody waits
+    queue.add(second)
+    assert step(queue, allowance_s=0.5) == [(second, 20), (first, round(READING_S / TOKEN_S) - 20)]
 
 
 def test_a_chunk_is_never_longer_than_the_decoder_takes() -> None:

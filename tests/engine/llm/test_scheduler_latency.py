@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from engine.llm import scheduler as module
-from engine.llm.scheduler import Scheduler
+from engine.llm.scheduler import READING_S, Scheduler
 from engine.llm.sequence import Sequence
 from tests.engine.llm.sequences import run, scheduler, sequence, step_cost
 
@@ -70,6 +70,14 @@ def test_short_requests_beside_long_prompts_begin_much_sooner_than_in_order(monk
     assert median(in_order.first_token_s[32]) >= 4 * median(ours.first_token_s[32])
     assert max(ours.first_token_s[1500]) <= 1.5 * max(in_order.first_token_s[1500])
     assert in_order.longest_gap_s > 10 * (LONGEST_DECODE_S + MAX_STALL_S)  # else the test would show nothing
+
+
+def test_short_requests_begin_soon_also_where_long_prompts_are_read_and_hardly_anybody_decodes() -> None:
+    long = [sequence(1024, 2, arrived_at=2.2 * number) for number in range(16)]
+    short = [sequence(32, 2, arrived_at=0.37 * number) for number in range(90)]
+    seen = serve(scheduler(SLOTS, max_held=100_000), long + short)
+    alone_s = step_cost(SLOTS).decode_s(0) + step_cost(SLOTS).read_s(32)
+    assert median(seen.first_token_s[32]) <= 1.5 * READING_S + alone_s
 
 
 @pytest.mark.parametrize("seed", range(3))
