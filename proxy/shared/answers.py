@@ -11,35 +11,38 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from proxy.shared.layout import ANSWERS_LOCK, WINDOW, Memory, locking, unlocking
+from proxy.shared.layout import WINDOW, AnswerArea, Memory, locking, unlocking
 from proxy.shared.locks import Locks
 
 DIGEST_BYTES: Final = 32
 _ENTRY: Final = Struct(f"@Qd{DIGEST_BYTES}s")  # bytes of the whole entry, when it expires, whose it is
 _SLOTS: Final = Struct(f"@{2 * WINDOW}Q")  # digest's first word, place in the ring plus 1
-_LOCK, _DONE = locking(ANSWERS_LOCK), unlocking(ANSWERS_LOCK)
 
 
 class SharedAnswers:
-    """One process's view. Places in the ring only grow: a place's bytes stand at its remainder by the ring's size."""
+    """One process's view of one ring. Places in it only grow: a place's bytes stand at its remainder by the ring's
+    size."""
 
-    __slots__ = ("_index", "_locks", "_mask", "_next_at", "_octets", "_oldest_at", "_ring", "_size", "_words")
+    __slots__ = (
+        "_done", "_index", "_lock", "_locks", "_mask", "_next_at", "_octets", "_oldest_at", "_ring", "_size", "_words",
+    )  # fmt: skip
 
-    def __init__(self, memory: Memory, locks: Locks) -> None:
-        layout = memory.layout
+    def __init__(self, memory: Memory, locks: Locks, area: AnswerArea) -> None:
         self._locks = locks
+        self._lock = locking(area.lock)
+        self._done = unlocking(area.lock)
         self._words = memory.words
         self._octets = memory.octets
-        self._next_at = layout.answers // 8
+        self._next_at = area.begin // 8
         self._oldest_at = self._next_at + 1
-        self._index = layout.answer_slots
-        self._mask = layout.geometry.answers - 1
-        self._ring = layout.answer_ring
-        self._size = layout.geometry.answer_bytes
+        self._index = area.slots
+        self._mask = area.num_slots - 1
+        self._ring = area.ring
+        self._size = area.ring_bytes
 
     def get(self, digest: bytes, now: float) -> bytes | None:
         """What was put under this digest last, if it is still there and has not expired."""
-        self._locks.enter(_LOCK)
+        self._locks.enter(self._lock)
         try:
             _, slots = self._window(digest)
             word = int.from_bytes(digest[:8], "little")
@@ -55,7 +58,7 @@ class SharedAnswers:
                         return padded[: len(padded) - padded[-1]]
             return None
         finally:
-            self._locks.leave(_DONE)
+            self._locks.leave(self._done)
 
     def put(self, digest: bytes, answer: bytes, expires_at: float, now: float) -> int:
         """Keep it, in place of what was there. How many that had not expired were dropped for it, itself if it is
@@ -65,7 +68,7 @@ class SharedAnswers:
         size = _ENTRY.size + len(padded)
         if size > self._size // 8:
             return 1
-        self._locks.enter(_LOCK)
+        self._locks.enter(self._lock)
         try:
             num_dropped = self._make_room(size, now)
             at = self._words[self._next_at]
@@ -74,7 +77,7 @@ class SharedAnswers:
             self._words[self._next_at] = at + size
             return num_dropped
         finally:
-            self._locks.leave(_DONE)
+            self._locks.leave(self._done)
 
     def _make_room(self, size: int, now: float) -> int:
         num_dropped = 0

@@ -26,7 +26,8 @@ PAGE_BYTES: Final = 4096
 
 #: Bytes that are locked: their places in the file say what they guard, not what stands there.
 NUM_STRIPES: Final = 64
-LIMIT_LOCKS, PERMIT_LOCKS, PLACES_LOCK, ANSWERS_LOCK, BUDGETS_LOCK, RECORD_LOCKS = 0, 64, 128, 129, 130, 4096
+LIMIT_LOCKS, PERMIT_LOCKS, PLACES_LOCK, ANSWERS_LOCK, BUDGETS_LOCK, JOURNAL_LOCK = 0, 64, 128, 129, 130, 131
+RECORD_LOCKS: Final = 4096
 
 
 class Geometry(NamedTuple):
@@ -44,6 +45,23 @@ class Geometry(NamedTuple):
     window_keys: int = 16384  # slots of each of them, a power of two
     answers: int = 65536  # slots of the index of kept answers, a power of two
     answer_bytes: int = 64 << 20  # for them; whole pages
+    journal: int = 16384  # the same for answers that are on their way into a file
+    journal_bytes: int = 40 << 20  # an eighth of it takes the largest that is kept, with its head
+
+
+class AnswerArea:
+    """Where one ring of answers stands, and its bounds. lock: the byte that guards it."""
+
+    __slots__ = ("begin", "end", "lock", "num_slots", "ring", "ring_bytes", "slots")
+
+    def __init__(self, begin: int, num_slots: int, ring_bytes: int, lock: int) -> None:
+        self.begin = begin
+        self.slots = begin + PAGE_BYTES
+        self.num_slots = num_slots
+        self.ring = self.slots + _pages(16 * (num_slots + WINDOW))
+        self.ring_bytes = ring_bytes
+        self.end = self.ring + ring_bytes
+        self.lock = lock
 
 
 class Layout:
@@ -72,10 +90,10 @@ class Layout:
         self.windows = self.limits + limits * self.limit_bytes
         num_rows = window_keys + WINDOW  # and the common one
         self.window_bytes = _pages(8 * (num_rows + (num_rows + 1) * WINDOW_ROW_WORDS))
-        self.answers = self.windows + windows * self.window_bytes
-        self.answer_slots = self.answers + PAGE_BYTES
-        self.answer_ring = self.answer_slots + _pages(16 * (geometry.answers + WINDOW))
-        self.num_bytes = self.answer_ring + geometry.answer_bytes
+        answers_at = self.windows + windows * self.window_bytes
+        self.answers = AnswerArea(answers_at, geometry.answers, geometry.answer_bytes, ANSWERS_LOCK)
+        self.journal = AnswerArea(self.answers.end, geometry.journal, geometry.journal_bytes, JOURNAL_LOCK)
+        self.num_bytes = self.journal.end
 
 
 class Memory:

@@ -71,7 +71,12 @@ class SharedTable:
 
     def answers(self) -> SharedAnswers:
         """The answers that are kept for requests which are sent again."""
-        return SharedAnswers(self._memory, self._locks)
+        return SharedAnswers(self._memory, self._locks, self._memory.layout.answers)
+
+    def journal(self) -> SharedAnswers:
+        """The same for answers that are on their way into a file: they take no room from those that are nowhere
+        else."""
+        return SharedAnswers(self._memory, self._locks, self._memory.layout.journal)
 
     def record(self, name: str, size: int) -> Record:
         """The record of this name with ``size`` numbers, zeros at first. Raises TableFull; ValueError: too large."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from hashlib import sha256
 
 from hypothesis import given
@@ -26,6 +27,29 @@ def test_what_one_worker_keeps_all_others_find_whoever_dies() -> None:
     owner.left(0)
     assert other.get(digest("a"), 1.0) == b"an answer"
     assert other.get(digest("b"), 1.0) is None
+    owner.close()
+
+
+def test_a_journal_takes_no_room_from_the_answers_and_has_a_lock_of_its_own() -> None:
+    table = SharedTable.alone(SMALL._replace(journal=64, journal_bytes=4 * PAGE_BYTES))
+    answers, journal = table.answers(), table.journal()
+    answers.put(digest("a"), b"kept", LATER, 0.0)
+    for i in range(100):
+        journal.put(digest(i), bytes(1000), LATER, 0.0)
+    answers.put(digest(99), b"other", LATER, 0.0)
+    assert (answers.get(digest("a"), 0.0), answers.get(digest(99), 0.0)) == (b"kept", b"other")
+    assert (journal.get(digest("a"), 0.0), journal.get(digest(99), 0.0)) == (None, bytes(1000))
+    assert answers._lock != journal._lock
+
+
+def test_what_nobody_asks_for_takes_no_memory() -> None:
+    owner = SharedTableOwner(SMALL)
+    table = SharedTable.attached(owner.fd, owner.enter())
+    before = os.fstat(owner.fd).st_blocks
+    answers, journal = table.answers(), table.journal()
+    journal.get(digest("a"), 0.0)
+    answers.put(digest("a"), b"an answer", LATER, 0.0)
+    assert (os.fstat(owner.fd).st_blocks - before) * 512 <= 5 * PAGE_BYTES
     owner.close()
 
 
