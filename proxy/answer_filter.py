@@ -29,6 +29,9 @@ class AnswerFilter:
         """What goes on, now, of these bytes and of those held before."""
         return data
 
+    def faulted(self) -> None:
+        """The answer that ends is none: its stream says that it failed, or has no content. Told before ``end``."""
+
     def end(self) -> bytes:
         """The answer is complete: what is still to be sent."""
         return b""
@@ -51,8 +54,12 @@ def pass_through(filters: list[AnswerFilter], data: bytes) -> bytes:
     return data
 
 
-def finish(filters: list[AnswerFilter]) -> bytes:
-    """What comes out of all filters at the end: what one gives goes through those behind it."""
+def finish(filters: list[AnswerFilter], failed: bool = False) -> bytes:
+    """What comes out of all filters at the end: what one gives goes through those behind it. failed: the answer
+    is none."""
+    if failed:
+        for each in filters:
+            each.faulted()
     rest = b""
     for each in filters:
         rest = (each.data(rest) if rest else b"") + each.end()

@@ -91,8 +91,8 @@ class Exchange:
         "add", "admitted_at", "ask", "asked", "attempts", "authority", "body", "body_limit_bytes", "bytes_in",
         "bytes_out", "client", "connected_at", "content_length", "deadline", "drop", "fields", "filters",
         "first_byte_at", "first_token_at", "has_body", "headers",
-        "host", "key", "key_id", "method", "path", "peer", "query", "request_id", "route", "routed_at", "scheme",
-        "scratch", "send_path", "served_by", "server", "settled", "sni", "started_at", "target",
+        "host", "key", "key_id", "last_byte_at", "method", "path", "peer", "query", "request_id", "route", "routed_at",
+        "scheme", "scratch", "send_path", "served_by", "server", "settled", "sni", "started_at", "target",
         "targets", "traceparent", "trusted",
         "upstream", "version", "wall_at",
     )  # fmt: skip
@@ -151,6 +151,7 @@ class Exchange:
         self.connected_at = 0.0
         self.first_byte_at = 0.0
         self.first_token_at = 0.0  # of a language model's streamed answer
+        self.last_byte_at = 0.0  # of an answer that filters see
         self.bytes_in = 0  # request body taken from the client
         self.bytes_out = 0  # response body given to the client
         self.body_limit_bytes: int | None = None  # the pump stops a body of unknown length here and answers 413

@@ -276,13 +276,15 @@ class Relay(Exchanger):
             self._decline(self._held, "its stream ended before any content")
         if self.outcome is not None:
             return  # declined
-        if self._filters is not None and (rest := finish(self._filters)):
-            self._sink.data(rest)
-        self._sink.end(trailers)
-        # Told by ``received``: what came behind the answer decides whether the connection is used again.
         fault = self._errors.end() if self._errors is not None else None
         if fault is None and self._hold is not None:
             fault = Fault.EMPTY
+        if self._filters is not None:
+            self._x.last_byte_at = self.connection.heard_at
+            if rest := finish(self._filters, failed=fault is not None):
+                self._sink.data(rest)
+        self._sink.end(trailers)
+        # Told by ``received``: what came behind the answer decides whether the connection is used again.
         if fault is None:
             self.outcome = End(_COMPLETE, self._status, "", None, None, self._retry_after_s)
         else:

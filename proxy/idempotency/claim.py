@@ -1,13 +1,14 @@
 """The right to carry a request out, which one of all that have the same key has; the others wait for it to be given up.
 
 A claim and its end are permits of the shared table, so that all workers see them and one that dies gives them back. The
-end is told before a client can have the last byte of the answer, and lasts until the answer is kept: whoever repeats a
-request that is over waits for a disk, and is not told that it is still being carried out.
+end is told before a client can have the last byte of the answer, and lasts until the answer is kept where all find it:
+whoever repeats a request that is over may wait for a disk, and is not told that it is still being carried out.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Final
 
 from proxy.idempotency.store import AnswerStore, StoreError
@@ -76,4 +77,11 @@ class Claim:
     async def look_up(self, store: AnswerStore) -> None:
         """Get what is kept. Raises StoreError."""
         found = store.get(self.place, self.at)
-        self.kept = found if found is None or isinstance(found, bytes) else await found
+        if found is None or isinstance(found, bytes):
+            self.kept = found
+        else:
+            await self.receive(found)
+
+    async def receive(self, found: Awaitable[bytes | None]) -> None:
+        """Get what is being looked up. Raises StoreError."""
+        self.kept = await found

@@ -1,10 +1,14 @@
 """Kept answers in a file that outlives restarts: SQLite in WAL mode, which all workers of the box open.
 
 Answers are written by one thread per worker and read by another, so that nobody else waits for a disk; a reader waits
-for no writer. What is
-written is there after the death of any process, and after a power failure all but the last moments. The file holds
-whole answers, hence nobody but its owner may read it; keys, and who sent them, are in it as digests only. Bounded: what
-has expired goes first, then the oldest, before anything is added.
+for no writer. At once they are put into a journal: memory that all workers share, and look into first. So what was put
+is found whatever becomes of the worker that has put it; but what that one had not written when it was killed is gone
+when headrace as a whole stops. An answer larger than an eighth of the journal would be in the file alone; none that the
+configuration allows is.
+
+What is written is there after the death of any process, and after a power failure all but the last moments. The file
+holds whole answers, hence nobody but its owner may read it; keys, and who sent them, are in it as digests only.
+Bounded: what has expired goes first, then the oldest, before anything is added.
 """
 
 from __future__ import annotations
@@ -12,12 +16,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import Final
 
 from proxy.idempotency.store import StoreError
+from proxy.shared.answers import SharedAnswers
 from proxy.sqlite_file import open_file
 
 log = logging.getLogger("headrace.proxy")
@@ -40,12 +45,19 @@ _FORGET: Final = (
 _ENDS: Final = "SELECT (SELECT min(id) FROM answers), (SELECT max(id) FROM answers)"
 
 
+def _nothing() -> None:
+    pass
+
+
 class SqliteStore:
     """One worker's end. Opened when it is first used, and made if it is not there. dropped: told how many answers were
-    not kept, or not as long as they were to be."""
+    not kept, or not as long as they were to be. journal: of all workers. num_waiting: answers yet to be written."""
 
-    def __init__(self, path: str, max_bytes: int, max_entries: int, dropped: Callable[[int], None]) -> None:
+    def __init__(
+        self, path: str, max_bytes: int, max_entries: int, dropped: Callable[[int], None], journal: SharedAnswers
+    ) -> None:
         self._path = path
+        self._journal = journal
         self._max_bytes = max_bytes
         self._max_entries = max_entries
         self._dropped = dropped
@@ -54,11 +66,16 @@ class SqliteStore:
         self._opening = Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="answers-read")
-        self._num_waiting = 0
+        self.num_waiting = 0
         self._num_reading = 0
         self._said = ""
 
-    async def get(self, place: bytes, now: float) -> bytes | None:
+    def get(self, place: bytes, now: float) -> bytes | Awaitable[bytes | None]:
+        kept = self._journal.get(place, now)
+        return kept if kept is not None else self._find(place, now)
+
+    async def _find(self, place: bytes, now: float) -> bytes | None:
+        """What the file has. Raises StoreError."""
         if self._num_reading >= MAX_WAITING:
             raise StoreError(f"{MAX_WAITING} requests wait for it")
         self._num_reading += 1
@@ -83,11 +100,12 @@ class SqliteStore:
         return None if row is None else bytes(row[0])
 
     def put(self, place: bytes, answer: bytes, expires_at: float, now: float, done: Callable[[], None]) -> None:
-        if self._num_waiting >= MAX_WAITING:
+        self._journal.put(place, answer, expires_at, now)  # what makes room there is in the file, or soon will be
+        if self.num_waiting >= MAX_WAITING:
             self._dropped(1)
             done()
             return
-        self._num_waiting += 1
+        self.num_waiting += 1
         loop = asyncio.get_running_loop()
 
         def written(work: Future[int]) -> None:
@@ -97,7 +115,7 @@ class SqliteStore:
         self._thread.submit(self._write, place, answer, expires_at, now).add_done_callback(written)
 
     def _written(self, work: Future[int], done: Callable[[], None]) -> None:
-        self._num_waiting -= 1
+        self.num_waiting -= 1
         error = work.exception()
         if error is not None:
             self._say("an answer cannot be kept in %s: %s", error)
@@ -145,6 +163,10 @@ class SqliteStore:
         if self._said != str(error):
             self._said = str(error)
             log.error(text, self._path, error)
+
+    async def flush(self) -> None:
+        """Return when nothing waits to be written."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, _nothing)  # behind all that waits
 
     def close(self) -> None:
         """Write what waits, and let go of the file."""

@@ -46,6 +46,10 @@ class States:
         found: T = kept[key]
         return found
 
+    def of(self, kind: type[T]) -> list[T]:
+        """All of this kind that were asked for."""
+        return [state for state in self._kept.values() if isinstance(state, kind)]
+
     def seal(self) -> None:
         """Forget the previous states: this is the one in use now."""
         self._previous = None

@@ -3,10 +3,13 @@
 POST and PATCH only: other methods are idempotent by themselves, and their key is ignored. What a key belongs to is the
 route and the API key or user, else the client's address. A claim is a permit of the shared table: of all requests with
 one key, in all workers, one has it, and the others get 409 until its answer is complete; then they wait for that to be
-kept (``proxy.idempotency.claim``). A worker that dies gives its claims back. An
-answer is kept when it is complete and would be the same again (``is_final``); 5xx, 429, what somebody may not, what
-broke off and what the client did not wait for are not, and leave the key free. One that is too large to be kept is
-remembered as such: its request is refused from then on rather than carried out twice.
+kept (``proxy.idempotency.claim``). A worker that dies gives its claims back.
+
+An answer is kept when it is complete and would be the same again (``is_final``), before its last byte passes: what a
+client has been given whole is given again, whichever worker dies next. So is what was complete when its client left:
+it was carried out. Not kept are 5xx, 429, what somebody may not, what broke off, what says in an event that it failed,
+and what its client left in the middle of, as that breaks the upstream's work off: they leave the key free. One that is
+too large to be kept is remembered as such: its request is refused from then on rather than carried out twice.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from proxy.chain import Policy
 from proxy.client_address import counted_as
 from proxy.config_idempotency import File
 from proxy.errors import Kind, refuse
-from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
+from proxy.exchange import Exchange, Head, Outcome, Reply
 from proxy.idempotency.answer import StoredAnswer, is_final
 from proxy.idempotency.claim import Claim
 from proxy.idempotency.key import BadKey, key_of, place_of
@@ -67,13 +70,15 @@ def _store(config: Config, env: PolicyEnv, dropped: Counter) -> AnswerStore:
     if not os.access(directory, os.W_OK | os.X_OK):
         raise ValueError(f"idempotency.store.path: {directory} is no directory that headrace may write to")
     key = (NAME, file.path, file.size, file.entries)
-    return env.states.get(key, lambda: SqliteStore(file.path, file.size, file.entries, dropped.add))
+    return env.states.get(
+        key, lambda: SqliteStore(file.path, file.size, file.entries, dropped.add, env.shared.journal())
+    )
 
 
 class _Use:
-    """One request's key. claim: of the key's place, once it was asked for."""
+    """One request's key. claim: of the key's place, once it was asked for. is_kept: its answer was put."""
 
-    __slots__ = ("claim", "fingerprint", "head", "key", "recorder", "unreadable", "wrong")
+    __slots__ = ("claim", "fingerprint", "head", "is_kept", "key", "recorder", "unreadable", "wrong")
 
     def __init__(self, key: bytes, wrong: str = "") -> None:
         self.key = key
@@ -83,6 +88,7 @@ class _Use:
         self.unreadable = False  # nobody can say what is kept under the key
         self.recorder: Recorder | None = None
         self.head: Head | None = None
+        self.is_kept = False
 
 
 class Idempotency(Policy):
@@ -95,8 +101,7 @@ class Idempotency(Policy):
         store: AnswerStore,
         outcomes: dict[str, Counter],
     ) -> None:
-        self._ttl_s = config.ttl
-        self._answer_bytes = config.answer
+        self._config = config
         self._route = route
         self._claims = claims
         self._ends = ends
@@ -107,7 +112,7 @@ class Idempotency(Policy):
         return True
 
     def behind(self) -> Policy | None:
-        return Lookup(self._answer_bytes, self._store, self._outcomes)
+        return Lookup(self._config.ttl, self._config.answer, self._store, self._outcomes)
 
     def gather(self, x: Exchange) -> Awaitable[None] | None:
         """Read the body of a request with a key, for its fingerprint."""
@@ -148,31 +153,25 @@ class Idempotency(Policy):
             use.head = Head(head.status, list(head.headers))
 
     def settle(self, x: Exchange, outcome: Outcome, now: float) -> None:
+        """Give the claim back, if whoever keeps the answer does not."""
         use: _Use | None = x.scratch.pop(NAME, None)
-        claim = use.claim if use is not None else None
-        if use is None or claim is None or not claim.is_held:
+        if use is None:
             return
-        recorder, head = use.recorder, use.head
-        if recorder is None:
-            claim.give_back()
-        elif (
-            head is None or not recorder.complete or outcome.ending is not Ending.COMPLETE or not is_final(head.status)
-        ):
-            self._outcomes["not_kept"].add()
-            claim.give_back()
-        else:
-            self._outcomes["kept"].add()
-            answer = StoredAnswer.of(use.fingerprint, head, recorder.body).encoded()
-            at = _wall(x, now)
-            # The claim is held until the answer is there, so that nobody finds neither.
-            self._store.put(claim.place, answer, at + self._ttl_s, at, claim.give_back)
+        if use.recorder is not None:
+            use.recorder.forget()  # it holds what holds it
+            if not use.is_kept:
+                self._outcomes["not_kept"].add()
+        if use.claim is not None and not use.is_kept:
+            use.claim.give_back()
 
 
 class Lookup(Policy):
-    """The second part: what is kept under the key is looked up before anything is spent on the request. An answer that
-    is in a file is read off the event loop. Without the claim it is waited for, if it is about to be kept."""
+    """The second part: what is kept under the key is looked up before anything is spent on the request, and kept if
+    nothing is. What is read from a file is read off the event loop. Without the claim an answer is waited for, if it is
+    about to be kept."""
 
-    def __init__(self, answer_bytes: int, store: AnswerStore, outcomes: dict[str, Counter]) -> None:
+    def __init__(self, ttl_s: float, answer_bytes: int, store: AnswerStore, outcomes: dict[str, Counter]) -> None:
+        self._ttl_s = ttl_s
         self._answer_bytes = answer_bytes
         self._store = store
         self._outcomes = outcomes
@@ -187,10 +186,11 @@ class Lookup(Policy):
             return None
         if not claim.is_held:
             return self._wait(use, claim.wait(self._store))
-        if isinstance(self._store, MemoryStore):
-            claim.kept = self._store.get(claim.place, claim.at)
+        found = self._store.get(claim.place, claim.at)
+        if found is None or isinstance(found, bytes):
+            claim.kept = found
             return None
-        return self._wait(use, claim.look_up(self._store))
+        return self._wait(use, claim.receive(found))
 
     @staticmethod
     async def _wait(use: _Use, looks: Awaitable[None]) -> None:
@@ -218,10 +218,23 @@ class Lookup(Policy):
             )
             return refuse(x, Kind.CAPACITY, message, retry_after_s=RETRY_AFTER_S, violated=(NAME,))
         if answer is None:
-            use.recorder = Recorder(self._answer_bytes, claim.over)
-            add_filter(x, use.recorder)
+            use.recorder = recorder = Recorder(self._answer_bytes, lambda: self._keep(x, use, claim))
+            add_filter(x, recorder)
             return None
         return self._again(x, use, answer)
+
+    def _keep(self, x: Exchange, use: _Use, claim: Claim) -> None:
+        """The answer is over, and its last byte has not passed: keep it if it would be the same again."""
+        claim.over()
+        recorder, head = use.recorder, use.head
+        if recorder is None or head is None or not recorder.complete or not is_final(head.status):
+            return
+        answer = StoredAnswer.of(use.fingerprint, head, recorder.body).encoded()
+        at = _wall(x, x.last_byte_at)
+        # The claim is held until the answer is there, so that nobody finds neither.
+        self._store.put(claim.place, answer, at + self._ttl_s, at, claim.give_back)
+        use.is_kept = True
+        self._outcomes["kept"].add()
 
     def _again(self, x: Exchange, use: _Use, answer: StoredAnswer) -> Reply:
         """What is said to a request whose key was used before."""

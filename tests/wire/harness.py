@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.config_routes import ProxyConfig
+from proxy.shared.table import SharedTable
 from proxy.worker import ProxyWorker
 
 WAIT_S = 10.0
@@ -319,14 +320,16 @@ async def edge(
     access_log_fd: int | None = None,
     notify: Callable[[dict[str, Any]], None] | None = None,
     sweep_s: float = 0.02,
+    shared: SharedTable | None = None,
 ) -> AsyncIterator[Edge]:
-    """A worker with this configuration; its first listener gets a free port. sweep_s: between its sweeps."""
+    """A worker with this configuration; its first listener gets a free port. sweep_s: between its sweeps. shared: with
+    other workers."""
     with closing(listen()) as listening:
         port = listening.getsockname()[1]
         document = dict(config)
         document["listeners"] = [{**document.pop("listener", {}), "address": f"127.0.0.1:{port}"}]
         parsed = ProxyConfig.model_validate_json(json.dumps(document))
-        worker = ProxyWorker(access_log_fd=access_log_fd, notify=notify, sweep_s=sweep_s)
+        worker = ProxyWorker(shared=shared, access_log_fd=access_log_fd, notify=notify, sweep_s=sweep_s)
         snapshot = await worker.build(parsed, materials or {}, {f"127.0.0.1:{port}": listening})
         await worker.commit(snapshot)
         running = Edge(worker, port, parsed)

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from proxy.idempotency.sqlite_store import SqliteStore
+from proxy.shared.layout import PAGE_BYTES, Geometry
+from proxy.shared.owner import SharedTableOwner
+from proxy.shared.table import SharedTable
 from tests.wire.harness import OK, Edge, UpstreamSide, answering, app, edge, eventually, raw_upstream, reached
 from tests.wire.models import DONE, ROLE, STREAM, chat, chunks, model_routes, sends, text
 from tests.wire.upstreams import Gate
@@ -176,35 +179,93 @@ async def test_L22_f_on_a_route_by_model_the_replay_says_which_model_and_upstrea
     assert said_again[-2:] == [("headrace-model", "chat"), ("headrace-upstream", "b")]
 
 
-@pytest.mark.parametrize("length", [True, False])
-async def test_who_has_the_last_byte_gets_the_answer_again_also_while_it_is_being_written(
-    length: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class SlowDisk:
+    """What is written to a file of answers waits until ``written`` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.writing, self.written = threading.Event(), threading.Event()
+        write = SqliteStore._write
+
+        def slowly(store: SqliteStore, *answer: Any) -> int:
+            self.writing.set()
+            assert self.written.wait(30.0)
+            return write(store, *answer)
+
+        monkeypatch.setattr(SqliteStore, "_write", slowly)
+
+
+FRAMINGS = {
+    "length": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+    "chunked": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    "none": b"HTTP/1.1 204 No Content\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+async def test_who_has_the_last_byte_gets_the_answer_again_while_it_is_being_written(
+    framing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writing, written = threading.Event(), threading.Event()
-    write = SqliteStore._write
-
-    def slowly(self: SqliteStore, *answer: Any) -> int:
-        writing.set()
-        assert written.wait(30.0)
-        return write(self, *answer)
-
-    monkeypatch.setattr(SqliteStore, "_write", slowly)
-    answer = b"Content-Length: 2\r\n\r\nok" if length else b"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+    """Also of another worker than that which writes it."""
+    disk = SlowDisk(monkeypatch)
+    owner = SharedTableOwner()
+    one, other = (SharedTable.attached(owner.fd, owner.enter()) for _ in range(2))
     store = {"path": str(tmp_path / "answers.db")}
+    async with raw_upstream(answering(FRAMINGS[framing])) as upstream:
+        config = guarded(upstream.port, store=store)
+        async with edge(config, shared=one) as running, edge(config, shared=other) as beside:
+            first = await running.ask(post())
+            assert first.get("idempotent-replayed") is None
+            for each in (beside, running):
+                again = await each.ask(post())
+                assert (again.status, again.body) == (first.status, first.body)
+                assert again.get("idempotent-replayed") == "true"
+            assert await asyncio.to_thread(disk.writing.wait, 30.0)
+            assert len(upstream.heads) == 1
+            disk.written.set()
+    owner.close()
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+async def test_who_has_the_last_byte_waits_for_an_answer_that_only_the_file_takes(
+    framing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SlowDisk(monkeypatch)
+    store = {"path": str(tmp_path / "answers.db")}
+    tiny = SharedTable.alone(Geometry(journal_bytes=PAGE_BYTES // 8))
     async with (
-        raw_upstream(answering(b"HTTP/1.1 200 OK\r\n" + answer)) as upstream,
-        edge(guarded(upstream.port, store=store)) as running,
+        raw_upstream(answering(FRAMINGS[framing])) as upstream,
+        edge(guarded(upstream.port, store=store), shared=tiny) as running,
     ):
         first = await running.ask(post())
         assert (first.status, first.get("idempotent-replayed")) == (200, None)
         again = [asyncio.ensure_future(running.ask(post())) for _ in range(3)]
-        assert await asyncio.to_thread(writing.wait, 30.0)
+        assert await asyncio.to_thread(disk.writing.wait, 30.0)
         for _ in range(20):
             await asyncio.sleep(0.005)
         assert not any(each.done() for each in again)
-        written.set()
+        disk.written.set()
         for answered in await asyncio.gather(*again):
             assert (answered.status, answered.body, answered.get("idempotent-replayed")) == (200, b"ok", "true")
+        assert len(upstream.heads) == 1
+
+
+async def test_L22_i_a_worker_that_stops_in_peace_writes_first_what_it_has_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SlowDisk(monkeypatch)
+    store = {"path": str(tmp_path / "answers.db")}
+    async with raw_upstream(answering(OK)) as upstream:
+        async with edge(guarded(upstream.port, store=store)) as running:
+            assert (await running.ask(post())).get("idempotent-replayed") is None
+            stopping = asyncio.ensure_future(running.worker.drain(0.0))
+            assert await asyncio.to_thread(disk.writing.wait, 30.0)
+            for _ in range(20):
+                await asyncio.sleep(0.005)
+            assert not stopping.done()
+            disk.written.set()
+            await stopping
+        async with edge(guarded(upstream.port, store=store)) as restarted:
+            assert (await restarted.ask(post())).get("idempotent-replayed") == "true"
         assert len(upstream.heads) == 1
 
 

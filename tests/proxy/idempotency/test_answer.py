@@ -73,17 +73,32 @@ def test_a_recorder_forgets_an_attempt_that_broke_off() -> None:
     assert recorder.body == b"again"
 
 
-def test_a_recorder_tells_of_the_end_before_the_last_byte_passes() -> None:
-    told: list[str] = []
-    recorder = Recorder(5, lambda: told.append("over"))
-    recorder.head(exchange(), Head(200, [], 4))
-    recorder.data(b"abc")
+@pytest.mark.parametrize("pieces", [[b"abc", b"d"], [b"abcd"], []], ids=["two", "one", "none"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_recorder_tells_of_the_end_when_it_has_all_and_before_the_last_byte_passes(
+    pieces: list[bytes], known: bool
+) -> None:
+    passed = b""
+    told: list[tuple[bytes, bytes | None, bool]] = []
+    recorder = Recorder(5, lambda: told.append((passed, recorder.body, recorder.complete)))
+    length = sum(map(len, pieces))
+    recorder.head(exchange(), Head(200 if pieces else 204, [], length if known else None))
+    for piece in pieces:
+        passed += recorder.data(piece)
     assert not told
-    recorder.data(b"d")
-    assert told
-    unknown = Recorder(5, lambda: told.append("unknown"))
-    unknown.head(exchange(), Head(200, []))
-    unknown.data(b"abc")
-    assert "unknown" not in told
-    unknown.end()
-    assert told[-1] == "unknown"
+    passed += recorder.end()
+    # Of an answer of no known length the last byte is that of its framing, which follows the end.
+    assert told == [(b"".join(pieces[:-1] if known else pieces), b"".join(pieces), True)]
+    assert passed == b"".join(pieces)
+
+
+def test_a_recorder_tells_when_an_answer_says_that_it_failed_and_nobody_of_one_that_is_forgotten() -> None:
+    told: list[str] = []
+    failed = Recorder(5, lambda: told.append("failed"))
+    failed.faulted()
+    failed.end()
+    assert (told, failed.complete) == (["failed"], False)
+    forgotten = Recorder(5, lambda: told.append("forgotten"))
+    forgotten.forget()
+    forgotten.end()
+    assert told == ["failed"]

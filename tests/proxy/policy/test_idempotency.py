@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proxy.answer_filter import finish, pass_through
+from proxy.answer_filter import AnswerFilter, finish, pass_through
 from proxy.cells import Cells
 from proxy.chain import Chain
 from proxy.exchange import Ending, Exchange, Head, Outcome, Reply
@@ -33,6 +35,10 @@ class Body:
         return self.data
 
 
+class Fault(Exception):
+    pass
+
+
 class Side:
     """One worker's chain; what it forwards is answered by ``answer``."""
 
@@ -53,21 +59,47 @@ class Side:
         return reply
 
     def end(
-        self, x: Exchange, ending: Ending, status: int, pieces: list[bytes], now: float = 0.0
+        self,
+        x: Exchange,
+        ending: Ending,
+        status: int,
+        pieces: list[bytes],
+        now: float = 0.0,
+        *,
+        known: bool = False,
+        is_whole: bool | None = None,
     ) -> tuple[Head, bytes]:
-        head = Head(status, [(b"Date", b"then"), (b"X-Served", b"%d" % self.num_forwarded)])
+        """known: the length is. is_whole: the upstream's answer comes to its end; None: if it is COMPLETE."""
+        length = sum(map(len, pieces)) if known else None
+        head = Head(status, [(b"Date", b"then"), (b"X-Served", b"%d" % self.num_forwarded)], length)
         self.served.respond(x, head, now)
         filters = x.filters or []
         for each in filters:
             each.head(x, head)
-        sent = b"".join(pass_through(filters, piece) for piece in pieces)
-        if ending is Ending.COMPLETE:
-            sent += finish(filters)
-        else:
+        sent = b""
+        try:
+            sent = b"".join([pass_through(filters, piece) for piece in pieces])
+            if is_whole or (is_whole is None and ending is Ending.COMPLETE):
+                x.last_byte_at = now
+                sent += finish(filters, ending is Ending.UPSTREAM_ERROR)
+            else:
+                for each in filters:
+                    each.broken()
+        except Fault:
+            ending = Ending.INTERNAL
             for each in filters:
                 each.broken()
         self.served.settle(x, Outcome(ending, status), now)
         return head, sent
+
+    def counted(self) -> dict[str, int]:
+        """What was counted, without what was not."""
+        outcomes = self.served.policies[-2]._outcomes  # type: ignore[attr-defined]
+        return {outcome: int(counter.value) for outcome, counter in outcomes.items() if counter.value}
+
+    @property
+    def store(self) -> Any:
+        return self.served.policies[-2]._store  # type: ignore[attr-defined]
 
     async def ask(
         self,
@@ -187,6 +219,128 @@ async def test_L22_e_a_worker_that_dies_gives_its_claims_back() -> None:
     owner.close()
 
 
+class Looks(AnswerFilter):
+    """Behind the recorder: what another worker finds at every byte, and at the end, before they go on."""
+
+    def __init__(self, look: Callable[[], bytes | None]) -> None:
+        self.look = look
+        self.found: list[bool] = []
+
+    def data(self, data: bytes) -> bytes:
+        self.found.append(self.look() is not None)
+        return data
+
+    def end(self) -> bytes:
+        self.found.append(self.look() is not None)
+        return b""
+
+
+@pytest.mark.parametrize("store", ["memory", "file"])
+@pytest.mark.parametrize("known", [True, False], ids=["length", "chunked"])
+@pytest.mark.parametrize("pieces", [[b"ab", b"c"], [b"abc"], []], ids=["two", "one", "none"])
+async def test_L22_b_an_answer_is_kept_before_its_last_byte_passes(
+    store: str, known: bool, pieces: list[bytes], tmp_path: Path
+) -> None:
+    owner = SharedTableOwner(TABLES)
+    where: Any = {"path": str(tmp_path / "answers.db")} if store == "file" else store
+    one, other = (side(SharedTable.attached(owner.fd, owner.enter()), store=where) for _ in range(2))
+    x = post()
+    assert await one.begin(x) is None
+    place = x.scratch["idempotency"].claim.place
+    go_on = threading.Event()
+    if store == "file":
+        one.store._thread.submit(go_on.wait, 30.0)  # its disk is slow
+    looks = Looks(lambda: other.store._journal.get(place, 0.0) if store == "file" else other.store.get(place, 0.0))
+    x.filters = [*(x.filters or ()), looks]
+    _, sent = one.end(x, Ending.COMPLETE, 200 if pieces else 204, pieces, known=known)
+    assert sent == b"".join(pieces)
+    early = len(pieces[:-1] if known else pieces)  # whose last byte is that of their framing
+    assert looks.found == [*[False] * early, *[True] * (len(looks.found) - early)]
+    assert looks.found[-1]
+    for each in (one, other):
+        status, body, head = await each.ask(post())
+        assert (status, body) == (200 if pieces else 204, sent)
+        assert head.get(b"idempotent-replayed") == b"true"
+    assert one.counted() == {"kept": 1, "replayed": 1}
+    go_on.set()
+    if store == "file":
+        one.store.close()
+        other.store.close()
+    owner.close()
+
+
+async def test_L22_e_what_was_carried_out_whole_is_kept_though_its_client_left_at_the_end() -> None:
+    served = side()
+    x = post()
+    assert await served.begin(x) is None
+    served.end(x, Ending.CLIENT_GONE, 499, [b"served 1"], is_whole=True)
+    assert (await served.ask(post()))[1] == b"served 1"
+    assert served.counted()["kept"] == 1
+
+
+class Raises(AnswerFilter):
+    def __init__(self, at: str) -> None:
+        self.at = at
+
+    def data(self, data: bytes) -> bytes:
+        if self.at == "data":
+            raise Fault
+        return data
+
+    def end(self) -> bytes:
+        if self.at == "end":
+            raise Fault
+        return b""
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("behind", "at", "is_kept"),
+    [(True, "end", True), (True, "data", False), (False, "end", False), (False, "data", False)],
+)
+async def test_a_fault_of_ours_keeps_what_was_whole_and_nothing_else(
+    behind: bool, at: str, is_kept: bool, known: bool
+) -> None:
+    served = side()
+    x = post()
+    assert await served.begin(x) is None
+    x.filters = [*(x.filters or ()), Raises(at)] if behind else [Raises(at), *(x.filters or ())]
+    served.end(x, Ending.COMPLETE, 200, [b"serv", b"ed 1"], known=known)
+    assert served.counted() == {"kept" if is_kept else "not_kept": 1}
+    assert (await served.ask(post()))[:2] == (200, b"served 1" if is_kept else b"served 2")
+
+
+async def test_a_stream_that_says_that_it_failed_is_not_kept() -> None:
+    served = side()
+    x = post()
+    assert await served.begin(x) is None
+    served.end(x, Ending.UPSTREAM_ERROR, 200, [b"data: {}\n\n"], is_whole=True)
+    assert served.counted() == {"not_kept": 1}
+    assert (await served.ask(post()))[1] == b"served 2"
+
+
+@pytest.mark.parametrize("store", ["memory", "file"])
+@pytest.mark.parametrize(
+    "ending", [Ending.COMPLETE, Ending.CLIENT_GONE, Ending.UPSTREAM_ERROR, Ending.UPSTREAM_ABORTED]
+)
+@pytest.mark.parametrize("status", [200, 500])
+async def test_every_claim_is_given_back_once(ending: Ending, status: int, store: str, tmp_path: Path) -> None:
+    shared = SharedTable.alone(TABLES)
+    served = side(shared, store={"path": str(tmp_path / "answers.db")} if store == "file" else store)
+    memory = shared._memory
+    counts_at = memory.layout.counts // 4
+    counts = memory.counts[counts_at : counts_at + memory.layout.counts_stride // 4]
+    x = post()
+    assert await served.begin(x) is None
+    served.end(x, ending, status, [b"served"], is_whole=ending is not Ending.UPSTREAM_ABORTED)
+    if store == "file":
+        await served.store.flush()
+        while served.store.num_waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        served.store.close()
+    assert not any(counts.tolist())
+
+
 async def test_L22_f_a_stream_is_replayed_event_for_event() -> None:
     served = side()
     events = [b"data: {}\n", b"\ndata: [DO", b"NE]\n\n"]
@@ -216,14 +370,14 @@ async def test_L22_i_a_file_outlives_a_restart_and_a_reload(tmp_path: Path) -> N
     states = States()
     before = side(store=file, states=states)
     await before.ask(post())
-    assert (await before.ask(post()))[:2] == (200, b"served 1")  # which waits until it is written
+    assert (await before.ask(post()))[:2] == (200, b"served 1")
+    await before.store.flush()
     reloaded = side(store=file, states=States(states))
     assert (await reloaded.ask(post()))[1] == b"served 1"
     restarted = side(store=file)
     assert (await restarted.ask(post()))[1] == b"served 1"
     for each in (before, restarted):
-        store = each.served.policies[-2]._store  # type: ignore[attr-defined]
-        store.close()
+        each.store.close()
 
 
 async def test_one_that_is_too_large_to_be_kept_is_not_carried_out_again() -> None:
@@ -249,13 +403,7 @@ async def test_what_became_of_requests_is_counted() -> None:
     await served.ask(post())
     await served.ask(post(body=b"x"))
     await served.ask(post("other"), status=500)
-    counted = {
-        outcome: counter.value
-        for outcome, counter in served.served.policies[-2]._outcomes.items()  # type: ignore[attr-defined]
-    }
-    assert counted == {
-        "kept": 1, "replayed": 1, "reused": 1, "not_kept": 1, "in_flight": 0, "too_large": 0, "dropped": 0,
-    }  # fmt: skip
+    assert served.counted() == {"kept": 1, "replayed": 1, "reused": 1, "not_kept": 1}
 
 
 def test_a_directory_that_is_not_there_is_told_when_it_is_built() -> None:
