@@ -135,19 +135,19 @@ class Device:
             self._wait(now)
             return
         lane = self._lanes[turn.lane]
+        before_s = lane.run_s
         num_aloft = len(self._flights)
         alone = lane.width > 1 and sum(claim.ready or claim.decoding for claim in claims) == 1
         if num_aloft and not (alone and self._flights.lane is lane and num_aloft < lane.width):
             self._inbox.get()()  # a run has to end before the next begins
         elif alone and isinstance(lane, WideLane):
             if (wide := lane.plan_beside(now, num_aloft)) is not None:
-                self._launch(lane, wide, now) if wide.beside else self._run(lane, wide, now)
+                self._launch(lane, wide, now) if wide.beside else self._run(lane, wide, now, before_s)
         elif (step := lane.plan(now, turn.allowance_s)) is not None:
-            self._run(lane, step, now)
+            self._run(lane, step, now, before_s)
 
-    def _run(self, lane: Lane, step: Step, now: float) -> None:
-        """A step on this thread."""
-        before_s = lane.run_s
+    def _run(self, lane: Lane, step: Step, now: float, before_s: float) -> None:
+        """A step on this thread. before_s: the lane's ``run_s`` before the step was planned."""
         if not self._flights:
             self._busy_since = now
         try:

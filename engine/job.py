@@ -76,7 +76,7 @@ class Lane(Protocol):
 
     @property
     def run_s(self) -> float:
-        """Seconds spent inside the runtime so far."""
+        """Seconds spent inside the runtime so far, and copying for it what it need not read again."""
         ...
 
     def add(self, job: Any) -> None:

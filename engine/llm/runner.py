@@ -71,7 +71,7 @@ class LanguageLane:
         self.name = name
         self.max_stall_s = max_stall_s
         self.scheduler = Scheduler(slots, cost, max_chunk=max_chunk)
-        self.run_s = 0.0  # inside the decoder
+        self.run_s = 0.0  # inside the decoder: runs, and copies of keys and values that spare some
         self.num_prompt_tokens = 0  # read so far; what had to be read again counts again
         self.num_output_tokens = 0  # chosen so far
         self.num_bad_rows = 0  # answers that ended because the model gave no finite probabilities
@@ -192,7 +192,9 @@ class LanguageLane:
         """Do with the decoder's memory what was decided about the slots."""
         for command in self.scheduler.slots.memory.take_commands():
             if isinstance(command, Copy):
+                began_at = time.perf_counter()
                 self._decoder.copy(*command)
+                self.run_s += time.perf_counter() - began_at
             else:
                 self._decoder.trim(*command)
 

@@ -106,6 +106,21 @@ async def test_the_time_inside_runs_and_beside_them_is_counted() -> None:
         assert device.occupancy.host_s == 0.0  # never negative, even when a lane counts too much
 
 
+async def test_what_planning_does_on_the_device_counts_as_run() -> None:
+    lane = CountingLane()
+    plan = lane.plan
+
+    def copy_and_plan(now: float, allowance_s: float) -> CountingStep:
+        lane.run_s += 1000.0
+        return plan(now, allowance_s)
+
+    lane.plan = copy_and_plan  # type: ignore[method-assign]
+    async with running(lane) as device:
+        assert await ask(device, lane)[1] == "done"
+        assert await device.ping(30)
+        assert device.occupancy.run_s == 1000.0
+
+
 async def test_lanes_tidy_up_when_nothing_is_to_be_run() -> None:
     lane = CountingLane()
     async with running(lane) as device:

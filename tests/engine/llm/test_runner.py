@@ -162,3 +162,29 @@ def test_a_request_waits_while_the_memory_could_not_hold_it_beside_the_others() 
     assert second.slot is None
     model.lane.drop(first)
     assert step(model) == [(second, Progress("x"))]
+
+
+def test_copying_what_need_not_be_read_is_time_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = chat_model(FakeDecoder(slots=2), prefix_ttl_s=60.0)
+    ask(model, "a" * 40)
+    step(model)
+    before_s = model.lane.run_s
+    copied = []
+
+    def copy(source: int, target: int, tokens: int) -> None:
+        copied.append(tokens)
+        clock.now += 3.0
+
+    class Clock:
+        now = 100.0
+
+        def perf_counter(self) -> float:
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(model.lane._decoder, "copy", copy)
+    monkeypatch.setattr("engine.llm.runner.time", clock)
+    ask(model, "a" * 40)
+    assert model.lane.plan(0.0, 1.0) is not None
+    assert copied[0] >= 32
+    assert model.lane.run_s == before_s + 3.0
