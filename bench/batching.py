@@ -9,9 +9,7 @@ with a p99 of 100 ms.
 
 from __future__ import annotations
 
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -28,7 +26,7 @@ from bench import batching_peers, peers, serving
 from bench.memory import memory_mib
 from bench.posts import post, render
 from bench.report import Report, Row, arguments, ratio, versions
-from bench.rounds import Figures, interleave
+from bench.rounds import Figures, interleave, repeated
 from engine import model_folder
 from engine.adapters.text import load_text_adapter
 from engine.encoder import Encoder, load_encoder
@@ -66,13 +64,7 @@ def bare(encoder: Encoder, num_rows: int, seconds: float) -> Figures:
     """{per_s, one_p50_ms (of a run)} of a loop that runs ``num_rows`` rows of 16 tokens at a time."""
     token_ids = np.full((num_rows, TEXT_TOKENS), 1000, np.int32)
     lengths = np.full(num_rows, TEXT_TOKENS, np.int32)
-    taken_s: list[float] = []
-    begun_at = now = time.perf_counter()
-    while now < begun_at + seconds:
-        encoder.run(token_ids, lengths)
-        before, now = now, time.perf_counter()
-        taken_s.append(now - before)
-    return {"per_s": num_rows * len(taken_s) / (now - begun_at), "one_p50_ms": 1000 * statistics.median(taken_s)}
+    return repeated(partial(encoder.run, token_ids, lengths), num_rows, seconds)
 
 
 def highest_rate(p99_ms: Callable[[float], float], capacity_per_s: float, num_steps: int) -> float:

@@ -1,4 +1,4 @@
-"""The peers of bench/batching.py: servers in environments of their own, each with the same model folder.
+"""The peers of bench/batching.py and bench/classify.py: servers in environments of their own, with one folder.
 
 Owns which there are, how each is run and ended; ``bench/batching_peers.sh`` makes them. Knows nothing of what is
 measured.
@@ -44,9 +44,9 @@ class Peer(NamedTuple):
         return done.stdout.strip()
 
 
-def peers(cores: int) -> Mapping[str, Peer]:
+def peers(cores: int, max_batch: int = MAX_BATCH) -> Mapping[str, Peer]:
     """By name. Those that batch have a worker of one thread per core: one worker of many threads is slower."""
-    batching = ("1", str(cores), str(MAX_BATCH), str(WAIT_MS))
+    batching = ("1", str(cores), str(max_batch), str(WAIT_MS))
     return {
         "mosec": Peer("mosec", "peer_mosec.py", batching),
         "LitServe": Peer("litserve", "peer_litserve.py", batching),

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Makes the peers of bench/batching.py: an environment for each, in .headrace/peers or in the folder that HEADRACE_PEERS
-# names, and one for MLPerf's LoadGen, which asks them. What is there already is left as it is. All of it is about 700 MiB.
+# Makes the peers of bench/batching.py and bench/classify.py: an environment for each, in .headrace/peers or in the folder
+# that HEADRACE_PEERS names, and one for MLPerf's LoadGen, which asks them. What has these packages already is left as it
+# is. All of it is about 700 MiB.
 #
 #     bench/batching_peers.sh
 set -eu
@@ -12,13 +13,14 @@ cd "$peers"
 environment() { # NAME PACKAGE...: an environment with these packages
     name=$1
     shift
-    [ -e "$name/complete" ] && return
+    [ "$(cat "$name/complete" 2>/dev/null)" = "$*" ] && return
     "${PYTHON:-python3}" -m venv "$name"
     "$name/bin/pip" install --quiet "$@"
-    touch "$name/complete"
+    echo "$*" >"$name/complete"
 }
 
-environment fastapi fastapi==0.165.0 uvicorn==0.54.0 uvloop httptools onnxruntime==1.32.0 tokenizers numpy
-environment litserve litserve==0.2.19 onnxruntime==1.32.0 tokenizers numpy
-environment mosec mosec==0.9.8 onnxruntime==1.32.0 tokenizers numpy
+served="onnxruntime==1.32.0 tokenizers pillow==13.0.0 numpy" # with which bench/peer_models.py is written
+environment fastapi fastapi==0.165.0 uvicorn==0.54.0 uvloop httptools $served
+environment litserve litserve==0.2.19 $served
+environment mosec mosec==0.9.8 $served
 environment loadgen mlcommons-loadgen==6.0.17 uvloop

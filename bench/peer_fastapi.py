@@ -1,33 +1,35 @@
-"""A peer of bench/batching.py: FastAPI and ONNX Runtime without batching, each request a run, as most begin.
+"""A peer of bench/batching.py and bench/classify.py: FastAPI and ONNX Runtime without batching, as most begin.
 
     python bench/peer_fastapi.py PORT FOLDER THREADS
 
-A plain function, so FastAPI runs it in its pool and the loop goes on; one process, uvicorn with uvloop and httptools.
+Each request is a run, in a plain function, so FastAPI runs it in its pool and the loop goes on; one process, uvicorn
+with uvloop and httptools.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import Body, FastAPI
 
-from bench import peer_encoder
+from bench.peer_models import Answer, model_of
 
 
 def make(folder: str, threads: int) -> FastAPI:
-    app, encoder = FastAPI(), peer_encoder.Encoder(folder, threads)
+    kind = model_of(folder)
+    app, model = FastAPI(), kind(folder, threads)
 
-    def embed(body: dict[str, Any]) -> Mapping[str, Any]:
-        return peer_encoder.answer(body["model"], encoder.encode([body["input"]])[0])
+    def answer(body: Any) -> Answer:
+        return model.answers([body])[0]
 
-    app.post(peer_encoder.PATH)(embed)
+    answer.__annotations__["body"] = Annotated[kind.BODY, Body()]  # bytes are taken as they come, a dict is JSON
+    app.post(kind.PATH)(answer)
     return app
 
 

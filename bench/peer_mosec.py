@@ -1,4 +1,4 @@
-"""A peer of bench/batching.py: mosec with its dynamic batching.
+"""A peer of bench/batching.py and bench/classify.py: mosec with its dynamic batching.
 
     python bench/peer_mosec.py PORT FOLDER THREADS WORKERS MAX_BATCH WAIT_MS
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +18,40 @@ if __name__ == "__main__":
 
 import mosec
 
-from bench import peer_encoder
+from bench.peer_models import Answer, Model, model_of
 
 FOLDER, THREADS = "PEER_FOLDER", "PEER_THREADS"  # in the environment of the workers, which are started anew
 
 
-class Embeddings(mosec.Worker):  # type: ignore[misc]
+class Served(mosec.Worker):  # type: ignore[misc]
     """The endpoint's only stage; it reads and writes JSON, as mosec's workers do unless they are told."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._encoder = peer_encoder.Encoder(os.environ[FOLDER], int(os.environ[THREADS]))
+        self._model: Model = model_of(os.environ[FOLDER])(os.environ[FOLDER], int(os.environ[THREADS]))
 
-    def forward(self, data: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        vectors = self._encoder.encode([request["input"] for request in data])
-        return [peer_encoder.answer(request["model"], vector) for request, vector in zip(data, vectors, strict=True)]
+    def forward(self, data: Sequence[Any]) -> Sequence[Answer]:
+        return self._model.answers(data)
+
+
+class ServedFiles(Served):
+    """The same where a body is a file as it is."""
+
+    def deserialize(self, data: bytes) -> bytes:
+        return data
 
 
 if __name__ == "__main__":
     port, folder, threads, workers, max_batch, wait_ms = sys.argv[1:]
     os.environ.update({FOLDER: folder, THREADS: threads, "PYTHONPATH": sys.path[0]})
     os.environ.update({"MOSEC_PORT": port, "MOSEC_ADDRESS": "127.0.0.1", "MOSEC_LOG_LEVEL": "error"})
+    kind = model_of(folder)
     server = mosec.Server()
     server.append_worker(
-        Embeddings, num=int(workers), max_batch_size=int(max_batch), max_wait_time=int(wait_ms), route=peer_encoder.PATH
+        ServedFiles if kind.BODY is bytes else Served,
+        num=int(workers),
+        max_batch_size=int(max_batch),
+        max_wait_time=int(wait_ms),
+        route=kind.PATH,
     )
     server.run()

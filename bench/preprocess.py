@@ -4,7 +4,7 @@
 
 Preprocessing alone is what happens to sixteen photographs, or sixteen with a text each, before the model's own first
 node. The whole is sixteen through the model within one process, and one at a time over HTTP to the engine alone and to
-a service of the usual kind (bench/unfused.py), with as many clients.
+a service of the usual kind (bench/unfused_server.py), with as many clients.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def main() -> None:
     cores, port, loop = serving.num_cores(), free_port(), asyncio.new_event_loop()
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as directory:
         joined_folder = joined.join(image_folder, text_folder, Path(directory) / "joined")
-        command = [sys.executable, str(HERE / "unfused.py"), str(port), str(image_folder.path), str(cores)]
+        command = [sys.executable, str(HERE / "unfused_server.py"), str(port), str(image_folder.path), str(cores)]
         with (
             both(image_folder, loop) as (image, usual_image),
             both(joined_folder, loop) as (pair, usual_pair),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping
 
 from bench.report import Row
@@ -35,6 +36,17 @@ def tabulate(
         {label: who, **{name: statistics.median(taken[who, name]) if (who, name) in taken else None for name in names}}
         for who in measures
     ]
+
+
+def repeated(work: Callable[[], object], num_each: int, seconds: float) -> Figures:
+    """{per_s, one_p50_ms (of a call)} of ``work`` done again and again, ``num_each`` things at a time."""
+    taken_s: list[float] = []
+    begun_at = now = time.perf_counter()
+    while now < begun_at + seconds:
+        work()
+        before, now = now, time.perf_counter()
+        taken_s.append(now - before)
+    return {"per_s": num_each * len(taken_s) / (now - begun_at), "one_p50_ms": 1000 * statistics.median(taken_s)}
 
 
 def medians(figures: list[Figures]) -> Figures:

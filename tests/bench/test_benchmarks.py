@@ -34,6 +34,7 @@ RATIOS = {
     "lookup": {"lookup_gain_quoting", "lookup_gain_chat"},
     "llm_soak": {"llm_rss_slope_kib_per_min", "left_inside", "llm_soak_failures"},
     "batching": {"embed_vs_bare", "adaptive_vs_rate", "batching_gain_of_bare", "engine_memory_mib"},
+    "classify": {"classify_vs_bare", "classify_one_p50_ms"},
     "tensors": {"added_p50_ms", "identity_vs_echo", "binary_vs_raw_copy", "binary_vs_json"},
     "preprocess": {
         "preprocess_vs_pillow",
@@ -44,7 +45,18 @@ RATIOS = {
     },
     "shapes": {"shapes_glibc_kib_per_1000_requests", "shapes_glibc_failures"},
 }
-MODEL = ("llm", "arrivals", "host_work", "loading", "lookup", "llm_soak", "batching", "preprocess", "shapes")
+MODEL = (
+    "llm",
+    "arrivals",
+    "host_work",
+    "loading",
+    "lookup",
+    "llm_soak",
+    "batching",
+    "classify",
+    "preprocess",
+    "shapes",
+)
 EDGE = [name for name in RATIOS if name not in MODEL]
 
 
