@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 
-_MOST_BESIDE = 4  # runs; with more cores each has several
-
-
 class Encoder:
     """A loaded embedding model: a session that has all cores and, on a CPU of several, one for runs that share them.
 
@@ -81,8 +78,7 @@ def load_encoder(folder: ModelFolder, *, threads: int, placement: Placement = se
     dimensions = folder.embedding.dimensions  # says at once when the folder is of another kind
     graph, threads = folder.file(GRAPH), threads or len(os.sched_getaffinity(0))
     inference = session.open_session(graph, threads=threads, placement=placement)
-    width = min(threads, _MOST_BESIDE)
-    if width == 1 or session.device_of(inference) is not None:
+    if (width := session.num_beside(inference, threads)) == 1:
         return Encoder(inference, dimensions)
     sharing = session.open_session(graph, threads=threads // width, placement=placement)
     return Encoder(inference, dimensions, sharing=sharing, width=width)

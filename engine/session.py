@@ -19,7 +19,15 @@ from onnxruntime import InferenceSession, IOBinding, OrtValue
 from engine.model_folder import ModelError
 from engine.providers import ORT_NAMES, Placement, ProviderList, why_absent
 
-__all__ = ["DeviceArray", "IOBinding", "InferenceSession", "device_of", "installed_providers", "open_session"]
+__all__ = [
+    "DeviceArray",
+    "IOBinding",
+    "InferenceSession",
+    "device_of",
+    "installed_providers",
+    "num_beside",
+    "open_session",
+]
 
 # How long a thread of a run waits awake for its next task. The tasks of a decode step lie some microseconds apart, so
 # this spares a wake-up at each: one stream 19.6 -> 11.8 ms a step and eight 38 -> 29 ms on two free cores, for less
@@ -28,6 +36,7 @@ __all__ = ["DeviceArray", "IOBinding", "InferenceSession", "device_of", "install
 SPIN_US = 20
 
 CPU_ALONE = Placement()
+_MOST_BESIDE = 4  # runs; with more cores each has several
 
 ort.set_default_logger_severity(3)  # errors only; what matters is raised
 _log = logging.getLogger(__name__)
@@ -94,6 +103,11 @@ def device_of(session: InferenceSession) -> tuple[str, int] | None:
     if provider == ORT_NAMES["cpu"]:
         return None
     return "cuda", int(session.get_provider_options()[provider].get("device_id", 0))
+
+
+def num_beside(session: InferenceSession, threads: int) -> int:
+    """How many runs may go on beside each other: some on a CPU of several cores, 1 where there is nothing to share."""
+    return 1 if device_of(session) is not None else max(1, min(threads, _MOST_BESIDE))
 
 
 class DeviceArray:

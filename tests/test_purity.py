@@ -40,6 +40,7 @@ PURE = [
     "engine/batching/waiting.py",
     "engine/batching/window.py",
     "engine/entry.py",
+    "engine/folding.py",
     "engine/fusion.py",
     "engine/importers/batch_axis.py",
     "engine/importers/compensation.py",

@@ -19,7 +19,7 @@ from engine.admission import Admission
 from engine.batching.item import Item
 from engine.batching.lane import BatchLane
 from engine.batching.request import Runner, run_on
-from engine.batching.settings import BatchingSettings
+from engine.batching.settings import DEFAULTS, BatchingSettings
 from engine.batching.waiting import NORMAL
 from engine.errors import Kind, RequestError
 from engine.model import ModelKind
@@ -60,7 +60,7 @@ class TensorModel:
         self.labels = tuple(labels)
         self.name = settings.name
         self.created = created
-        batching = _batching(folder, settings)
+        batching = batching_of(folder, settings)
         self.lane = BatchLane(self.name, runnable, batching, clock=clock)
         self.max_batch = self.lane.max_batch
         self.admission = Admission(running=self.max_batch, queue=settings.max_queue, work_s=self.lane.work_s)
@@ -160,10 +160,10 @@ class TensorModel:
         return RequestError(Kind.OVERLOADED, message, retry_after_s=retry_after_s)
 
 
-def _batching(folder: ModelFolder, settings: ModelSettings) -> BatchingSettings:
-    """What the configuration says, else the folder."""
+def batching_of(folder: ModelFolder, settings: ModelSettings) -> BatchingSettings:
+    """What the configuration says, else the folder, else the defaults."""
     facts = folder.manifest.batching
     window_s: float | Literal["auto"] | None = "auto" if facts.window == "auto" else facts.window_s
     said = BatchingSettings(facts.max_batch, window_s, facts.policy, facts.cost)
-    batching = settings.batching.over(said)
+    batching = settings.batching.over(said).over(DEFAULTS)
     return batching if folder.tensors.batched else replace(batching, max_batch=1)

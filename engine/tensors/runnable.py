@@ -1,6 +1,7 @@
 """A graph as the batching lane calls it: the tensors of many requests in, to each what came out of its rows.
 
-The only file of the tensor models that knows ONNX Runtime. Knows nothing of requests; the device's thread drives it.
+The only file of the tensor models that knows ONNX Runtime. Knows nothing of requests; the device's thread drives it, or
+several whose runs go on beside each other.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class GraphRunnable:
         self.inputs = [tensor.name for tensor in instances[0].get_inputs()]
         self.outputs = [tensor.name for tensor in instances[0].get_outputs()]
         self.num_instances = len(instances)
+        self.width = 1  # runs that may go on beside each other
         self._instances = instances
         self._batched = batched
         self._strings = {tensor.name for tensor in instances[0].get_outputs() if tensor.type == "tensor(string)"}
@@ -65,6 +67,10 @@ class GraphRunnable:
         for future in later:
             results += future.result()
         return results
+
+    def run_beside(self, payloads: Sequence[Feeds]) -> list[Feeds]:
+        """As ``run``, on any thread: runs at the same time share the threads of one session, and the weights."""
+        return self.run(payloads)
 
     def close(self) -> None:
         """End the threads of the instances."""

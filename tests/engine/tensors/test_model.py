@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from engine.job import Job
 from engine.manifest import ClassifyFacts, TensorModelFacts
 from engine.model_folder import ModelError
 from engine.settings import ModelSettings
+from engine.tensors import load
 from engine.tensors.load import load_tensor_model
 from engine.tensors.model import TensorModel
+from engine.tensors.runnable import GraphRunnable
 from tests.engine.tiny_tensors import WEIGHTS, facts_of, graph_of, identity, linear, write_folder
 
 Serve = Callable[..., tuple[TensorModel, Device]]
@@ -259,4 +262,42 @@ def test_a_full_batch_is_put_together_while_the_one_before_runs(tmp_path: Path, 
     assert model.statistics()["batch_ahead_total"] == 2
     for n, job in enumerate(jobs):
         np.testing.assert_allclose(answers[job][0]["y"], rows(1, n) @ WEIGHTS, rtol=1e-6)
+    model.close()
+
+
+async def test_runs_that_take_long_go_on_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began: list[int] = []
+    both_began = threading.Event()
+
+    def run_beside(self: GraphRunnable, payloads: Any) -> Any:
+        began.append(len(payloads))
+        if len(began) == 2:
+            both_began.set()
+        assert both_began.wait(60)
+        return self.run(payloads)
+
+    monkeypatch.setattr(load, "BESIDE_FROM_S", 0.0)
+    monkeypatch.setattr(GraphRunnable, "run_beside", run_beside)
+    folder = write_folder(tmp_path / "tiny", linear())
+    model = load_tensor_model(folder, ModelSettings("tiny", str(folder.path), batching=BatchingSettings(4)), threads=2)
+    device = Device("cpu", [model.lane], asyncio.get_running_loop())
+    device.start()
+    answer = await model.infer(device, {"x": rows(8)})
+    np.testing.assert_allclose(answer["y"], rows(8) @ WEIGHTS, rtol=1e-6)
+    assert began == [1, 1]  # half of the rows each, as one payload
+    assert await device.stop(60)
+    model.close()
+
+
+@pytest.mark.parametrize(
+    ("instances", "threads", "from_s", "width"),
+    [(1, 2, 0.0, 2), (1, 8, 0.0, 4), (1, 1, 0.0, 1), (2, 4, 0.0, 1), (1, 2, 1e9, 1)],
+)
+def test_only_one_session_of_several_threads_is_shared_by_long_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instances: int, threads: int, from_s: float, width: int
+) -> None:
+    monkeypatch.setattr(load, "BESIDE_FROM_S", from_s)
+    folder = write_folder(tmp_path / "tiny", linear(), instances=instances)
+    model = load_tensor_model(folder, ModelSettings("tiny", str(folder.path)), threads=threads)
+    assert model.lane.width == width
     model.close()
