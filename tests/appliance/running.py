@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,18 @@ from appliance.post import Limits
 FAKE_CHILD = (sys.executable, "-P", str(Path(__file__).parent / "fake_child.py"))
 LIMITS = Limits(silence_s=3.0, abort_s=0.5)
 TIMEOUT_S = 60.0
+_FIRST_PORT = 10_240
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of 127.0.0.1 that nothing listens on now, and none of those that the kernel gives to whoever asks for any:
+    until somebody listens on it, one of a thousand connections could have got it."""
+    first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = _FIRST_PORT + secrets.randbelow(max(first_given - _FIRST_PORT, _FIRST_PORT))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def of_process(pid: int, file: str) -> bytes:
