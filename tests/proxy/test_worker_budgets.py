@@ -12,7 +12,7 @@ from proxy.config_routes import ProxyConfig
 from proxy.shared.owner import SharedTableOwner
 from proxy.shared.table import SharedTable
 from proxy.worker import ProxyWorker
-from tests.proxy.shared.test_processes import SMALL
+from tests.proxy.shared.processes import SMALL
 from tests.wire.harness import listen
 
 

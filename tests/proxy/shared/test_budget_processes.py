@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
-
 import pytest
 
 from proxy.shared.budget import BudgetMemory
 from proxy.shared.owner import SharedTableOwner
 from proxy.shared.table import SharedTable
-from tests.proxy.shared.test_processes import ROOT, SMALL, killed_at_every_store, two_workers
+from tests.proxy.shared.processes import NUM_WORKERS, go_on, killed_at_every_store, owner, says, started, two_workers
+
+__all__ = ["owner"]  # the fixture
 
 T0 = 1_796_040_000.0
-NUM_WORKERS = 4
 
 #: Takes 10 and gives 3 back, 300 times, of a budget of 5000 by a calendar, and of a rolling hour in which time passes.
 WORKER = """
@@ -42,35 +39,16 @@ sys.stdin.readline()
 """
 
 
-@pytest.fixture
-def owner() -> Iterator[SharedTableOwner]:
-    made = SharedTableOwner(SMALL)
-    yield made
-    made.close()
-
-
 def test_H05_four_workers_take_exactly_what_one_would(owner: SharedTableOwner) -> None:
     columns = [owner.enter() for _ in range(NUM_WORKERS + 1)]
     ours = SharedTable.attached(owner.fd, columns.pop())
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(owner.fd), str(column)],
-            cwd=ROOT, pass_fds=[owner.fd], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )
-        for column in columns
-    ]  # fmt: skip
+    workers = started(owner, columns, WORKER)
     for worker in workers:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "here\n"
-    for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write("\n")
-        worker.stdin.flush()
+        go_on(worker)
     totals = [0, 0]
     for worker in workers:
-        assert worker.stdout is not None
         for i in range(2):
-            totals[i] += int(worker.stdout.readline())
+            totals[i] += int(says(worker))
     for name, rolling_s, total in zip(("calendar", "rolling"), (0.0, 3600.0), totals, strict=True):
         used = ours.budget(name, rolling_s).used("everybody", T0 + 300.0, T0)
         assert used == total

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import opcode
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
 from proxy.gcra import Terms
-from proxy.shared import limit as limit_module
-from proxy.shared.layout import WINDOW, Geometry
+from proxy.shared.layout import WINDOW
 from proxy.shared.limit import decide_together
 from proxy.shared.locks import ALL_LIMITS, ALL_PERMITS
 from proxy.shared.owner import SharedTableOwner
 from proxy.shared.table import SharedTable
+from tests.proxy.shared.processes import (
+    NUM_WORKERS,
+    SMALL,
+    go_on,
+    in_child,
+    killed_at_every_store,
+    owner,
+    says,
+    started,
+    two_workers,
+)
 
-ROOT = Path(__file__).resolve().parents[3]
-SMALL = Geometry(limits=4, keys=64, permits=64, records=4, tallies=2, columns=8)
-NUM_WORKERS = 4
+__all__ = ["owner"]  # the fixture
 TERMS = Terms(500, 3600.0, 500)
 
 #: Asks 400 times for a limit of 500, for permits of which 10 may be out, and adds one to a record each time.
@@ -59,27 +60,13 @@ sys.stdin.readline()
 """
 
 
-@pytest.fixture
-def owner() -> Iterator[SharedTableOwner]:
-    made = SharedTableOwner(SMALL)
-    yield made
-    made.close()
-
-
 def test_H05_four_workers_admit_exactly_what_one_would(owner: SharedTableOwner) -> None:
     columns = [owner.enter() for _ in range(NUM_WORKERS + 1)]
     ours = SharedTable.attached(owner.fd, columns.pop())
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(owner.fd), str(column)],
-            cwd=ROOT, pass_fds=[owner.fd], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )
-        for column in columns
-    ]  # fmt: skip
-    assert [_says(worker) for worker in workers] == ["here"] * NUM_WORKERS
+    workers = started(owner, columns, WORKER)
     for worker in workers:
-        _go_on(worker)
-    told = [tuple(map(int, _says(worker).split())) for worker in workers]
+        go_on(worker)
+    told = [tuple(map(int, says(worker).split())) for worker in workers]
     assert sum(passed for passed, _, _ in told) == 500
     assert sum(slid for _, slid, _ in told) == 700
     assert ours.limit("l", TERMS).decide("everybody", 1000.0) == -501.0
@@ -92,36 +79,6 @@ def test_H05_four_workers_admit_exactly_what_one_would(owner: SharedTableOwner) 
         owner.left(column)
         held -= its
         assert ours.permits("p").open("everybody") == held
-
-
-def two_workers(owner: SharedTableOwner) -> tuple[SharedTable, SharedTable]:
-    columns = [owner.enter(), owner.enter()]
-    first, second = (SharedTable.attached(owner.fd, column) for column in columns)
-    assert first.may_decide
-    return first, second
-
-
-def _says(worker: subprocess.Popen[str]) -> str:
-    assert worker.stdout is not None
-    return worker.stdout.readline().strip()
-
-
-def _go_on(worker: subprocess.Popen[str]) -> None:
-    assert worker.stdin is not None
-    worker.stdin.write("\n")
-    worker.stdin.flush()
-
-
-def in_child(act: Callable[[], object]) -> int:
-    """Run ``act`` in a forked process; how it ended. Record locks are the child's alone."""
-    pid = os.fork()
-    if not pid:
-        try:
-            act()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def test_a_lock_ends_with_its_holder(owner: SharedTableOwner) -> None:
@@ -159,49 +116,6 @@ def test_who_holds_a_lock_is_waited_for(owner: SharedTableOwner) -> None:
     assert record.load() == [70.0]
     os.close(reader)
     os.close(writer)
-
-
-# Killed between any two stores.
-
-SHARED = str(Path(limit_module.__file__).parent)
-
-
-STORE_SUBSCR = opcode.opmap["STORE_SUBSCR"]
-
-
-class KillBeforeStore:
-    """A trace function that kills the process before it executes its n-th store into memory in proxy/shared."""
-
-    def __init__(self, n: int) -> None:
-        self.left = n
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(SHARED):
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode" and frame.f_code.co_code[frame.f_lasti] == STORE_SUBSCR:
-            self.left -= 1
-            if not self.left:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return self
-
-
-def killed_at_every_store(act: Callable[[], object], check: Callable[[], None]) -> int:
-    """Run ``act`` in processes of which each gets one store further; ``check`` what each left. The number of stores."""
-    n = 1
-    while n < 100:
-
-        def until_the_store(n: int = n) -> None:
-            sys.settrace(KillBeforeStore(n))
-            act()
-
-        ended = in_child(until_the_store)
-        check()
-        if ended == 0:
-            return n - 1
-        assert ended == -signal.SIGKILL
-        n += 1
-    raise AssertionError("there is no end of stores")
 
 
 @pytest.fixture
