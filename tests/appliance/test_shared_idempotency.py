@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 import pytest
@@ -151,6 +152,28 @@ async def test_L22_b_i_what_a_killed_worker_has_answered_is_given_again_by_the_o
     os.kill(workers["proxy-2"], signal.SIGKILL)
     await served.until(lambda: "proxy-2 serves again" in served.log, "the successor")
     assert (await served.ask("reload"))["problems"] == []
+    workers = await proxies(served)
+    for name in ("proxy-1", "proxy-2", "proxy-3"):
+        with only(workers[name], workers.values()):
+            assert await answered(served, "k") == Answer(201, b"k 1", True)
+    assert works.done["k"] == 1
+
+
+async def test_L22_b_what_a_killed_worker_had_answered_and_not_written_is_given_again_by_the_others(
+    served: Served, works: Works
+) -> None:
+    write(served, works, "file")
+    await served.start()
+    assert await answered(served, "first") == Answer(201, b"first 1", False)
+    assert await answered(served, "first") == Answer(201, b"first 1", True)
+    workers = await proxies(served)
+    with closing(sqlite3.connect(served.directory / "answers.db", isolation_level=None)) as disk:
+        disk.execute("BEGIN IMMEDIATE")  # no worker can write now
+        with only(workers["proxy-2"], workers.values()):
+            assert await answered(served, "k") == Answer(201, b"k 1", False)
+            os.kill(workers["proxy-2"], signal.SIGKILL)
+        disk.execute("ROLLBACK")
+    await served.until(lambda: "proxy-2 serves again" in served.log, "the successor")
     workers = await proxies(served)
     for name in ("proxy-1", "proxy-2", "proxy-3"):
         with only(workers[name], workers.values()):
