@@ -44,13 +44,14 @@ class Peer(NamedTuple):
         return done.stdout.strip()
 
 
-def peers(cores: int, max_batch: int = MAX_BATCH) -> Mapping[str, Peer]:
-    """By name. Those that batch have a worker of one thread per core: one worker of many threads is slower."""
+def peers(cores: int, *, max_batch: int = MAX_BATCH, unbatched_threads: int | None = None) -> Mapping[str, Peer]:
+    """By name. Those that batch have a worker of one thread per core: one worker of many threads is slower. What does
+    not batch has ``unbatched_threads`` in each of its runs; None: one per core."""
     batching = ("1", str(cores), str(max_batch), str(WAIT_MS))
     return {
         "mosec": Peer("mosec", "peer_mosec.py", batching),
         "LitServe": Peer("litserve", "peer_litserve.py", batching),
-        "FastAPI, unbatched": Peer("fastapi", "peer_fastapi.py", (str(cores),)),
+        "FastAPI, unbatched": Peer("fastapi", "peer_fastapi.py", (str(unbatched_threads or cores),)),
     }
 
 

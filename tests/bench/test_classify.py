@@ -20,7 +20,7 @@ def test_another_label_or_score_voids_the_run(other: Class) -> None:
         difference([NSFW, other], [NSFW, SFW])
 
 
-def test_ratios_take_the_best_peer_that_batches_and_leave_out_who_is_not_there() -> None:
+def test_ratios_take_the_best_peer_and_leave_out_who_is_not_there() -> None:
     rows = [
         {"who": "Headrace", "per_s": 60.0, "p99_ms": 900.0, "one_p50_ms": 30.0},
         {"who": "mosec", "per_s": 50.0, "p99_ms": 900.0, "one_p50_ms": 50.0},
