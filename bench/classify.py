@@ -129,8 +129,8 @@ def main() -> None:
             " one_p50_ms: one client, or a run of the bare loop, which decodes nothing; score_off: the largest"
             f" difference to Headrace's score, at most {TOLERANCE:g}; {num_rounds} rounds in turn, medians; clients,"
             f" servers and models share {cores} cores; peers decode by Pillow, and those that batch run up to"
-            f" {max_batch} pictures, wait {batching_peers.WAIT_MS} ms and have a worker of one thread per core; the one that"
-            " does not has one thread in each run"
+            f" {max_batch} pictures, wait {batching_peers.WAIT_MS} ms and have a worker of one thread per core; the one"
+            " that does not has one thread in each run"
         ),
         versions={
             **versions("headrace", "onnxruntime", "numpy", "simplejpeg", "pillow"),
