@@ -45,12 +45,15 @@ class Lookup:
             else:
                 self._find()
 
-    def chances(self, most: int) -> list[float]:
-        """For each length up to ``most``: the probability that a draft of it is right to its end."""
+    def chances(self, most: int, least: float = 0.0) -> list[float]:
+        """For each length up to ``most``: the probability that a draft of it is right to its end, while it is above
+        ``least``."""
         chances, chance = [], 1.0
         for ahead in range(0 if self._at is None else most):
             kind = _kind(self._matched + ahead)
             chance *= self._hits[kind] / self._tries[kind]
+            if chance <= least:
+                break
             chances.append(chance)
         return chances
 

@@ -75,7 +75,7 @@ class Sequence(Job):
     @property
     def decoding(self) -> bool:
         """It has begun to answer, and all but the token chosen last is in its slot: a reader waits for the next."""
-        return len(self.tokens) > self.num_prompt_tokens and self.num_unread == 1
+        return len(self.tokens) - 1 == self.num_cached >= self.num_prompt_tokens
 
     @property
     def num_unread(self) -> int:

@@ -23,18 +23,22 @@ def make_drafts(shares: SequenceOf[Share], cost: StepCost, allowance_s: float) -
     """Drafts for a step that only decodes; none when it reads prompts, which the allowance is for then."""
     if not all(sequence.decoding for sequence, _ in shares):
         return {}
+    num_before = sum(sequence.num_cached for sequence, _ in shares)
+    step_s = cost.decode_s(len(shares), num_before)
+    least = cost.draft_s * len(shares) / step_s  # less likely ones come at fewer tokens per second than the step's own
     guesses, chances = [], []
     for sequence, _ in shares:
         if sequence.lookup is None:
             sequence.lookup = Lookup(sequence.tokens)
         sequence.lookup.follow()
-        guess = sequence.lookup.draft(min(MAX_TOKENS, sequence.max_tokens - sequence.num_output_tokens - 1))
+        likely = sequence.lookup.chances(min(MAX_TOKENS, sequence.max_tokens - sequence.num_output_tokens - 1), least)
+        guess = sequence.lookup.draft(len(likely))
         length = next((at for at, token in enumerate(guess) if token in sequence.end_ids), len(guess))
         guesses.append(guess[:length])  # to read an end, or what comes after it, is of no use
-        chances.append(sequence.lookup.chances(length))
-    num_before = sum(sequence.num_cached for sequence, _ in shares)
+        chances.append(likely[:length])
+    if not any(chances):
+        return {}
     most = int(cost.planned_s(allowance_s, len(shares), num_before) / cost.draft_s)
-    step_s = cost.decode_s(len(shares), num_before)
     lengths = draft_lengths(chances, step_s=step_s, token_s=cost.draft_s, most=most)
     planned = zip(shares, guesses, lengths, strict=True)
     return {sequence: guess[:length] for (sequence, _), guess, length in planned if length}

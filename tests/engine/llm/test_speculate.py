@@ -52,10 +52,12 @@ def test_it_is_the_same_whether_the_tokens_come_singly_or_several_at_once(
     assert (lookup.draft(8), lookup.chances(8)) == (single.draft(8), single.chances(8))
 
 
-@given(TEXTS, TEXTS)
-def test_chances_fall_and_are_probabilities(prompt: list[int], answer: list[int]) -> None:
-    chances = followed(prompt + answer, len(prompt)).chances(20)
+@given(TEXTS, TEXTS, st.floats(0, 1))
+def test_chances_fall_and_are_probabilities(prompt: list[int], answer: list[int], least: float) -> None:
+    lookup = followed(prompt + answer, len(prompt))
+    chances = lookup.chances(20)
     assert all(0 < later < sooner < 1 for sooner, later in pairwise(chances))
+    assert lookup.chances(20, least) == [chance for chance in chances if chance > least]
 
 
 def test_a_text_that_repeats_itself_to_its_end_is_drafted_beyond_it() -> None:
@@ -95,6 +97,9 @@ def test_drafts_are_as_long_as_makes_the_most_tokens_per_second(
     chosen = draft_lengths(rows, step_s=1.0, token_s=token_s, most=most)
     assert sum(chosen) <= most
     assert speed(tuple(chosen)) == pytest.approx(max(map(speed, every)))
+    # Those that are not even worth more than the step without drafts need not be looked at.
+    likely = [[chance for chance in row if chance > token_s * len(rows)] for row in rows]
+    assert draft_lengths(likely, step_s=1.0, token_s=token_s, most=most) == chosen
 
 
 def test_no_draft_is_longer_than_what_the_answer_may_still_have() -> None:
