@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from proxy.config import MaterialPath, Network, Table
 from proxy.headers import HOP_BY_HOP
 from proxy.limit_kinds import header_of
-from proxy.units import Duration, Rate, RateText, Size
+from proxy.units import Duration, Percent, Rate, RateText, Size
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -84,6 +84,17 @@ class Priority(Table):
     longest: Duration | None = None  # a deadline for those who name none, or a later one
     #: Fields with a client's own timeout, in seconds.
     timeouts: tuple[Annotated[str, AfterValidator(_field)], ...] = ("x-stainless-timeout", "x-stainless-read-timeout")
+
+
+class Shed(Table):
+    low: Annotated[Percent, Field(gt=0)] = 0.8  # of the places, up to which requests of low priority are let in
+    normal: Annotated[Percent, Field(gt=0)] = 0.9
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Shed:
+        if self.low > self.normal:
+            raise ValueError("low must not be above normal: the least urgent are refused first")
+        return self
 
 
 class AccessLog(Table):

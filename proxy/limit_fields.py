@@ -20,6 +20,8 @@ from proxy.named_limit import Standing, whole
 
 _DIGITS: Final = re.compile(rb"\s*(\d{1,15})")
 _RATELIMIT: Final = (b"ratelimit", b"ratelimit-policy")
+_OF_LIMITS: Final = (b"ratelimit", b"x-ratelimit-")
+_SHORTEST: Final = 9  # bytes of these
 _DATED: Final = (b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset")
 
 
@@ -29,7 +31,7 @@ def tell_limits(head: Head, standing: Sequence[Standing], policies: bytes, wall_
     if policies:
         items = b", ".join([each.named.ietf_item(each.left, each.reset_s) for each in standing if each.named.ietf])
         tell_items(head, [each.named.shown for each in standing], policies, items, theirs)
-    dated = [each for each in standing if "x-ratelimit" in each.named.styles and each.named.unit == "requests"]
+    dated = [each for each in standing if each.named.dated]
     if dated and (not theirs or _ours_is_tighter(head, dated, _DATED)):
         tightest = _tightest(dated)
         head.headers += (
@@ -37,7 +39,7 @@ def tell_limits(head: Head, standing: Sequence[Standing], policies: bytes, wall_
             (b"X-RateLimit-Remaining", b"%d" % tightest.left),
             (b"X-RateLimit-Reset", b"%d" % ceil(wall_at + whole(_finite(tightest)))),
         )
-    openai = [each for each in standing if "openai" in each.named.styles]
+    openai = [each for each in standing if each.named.openai]
     if openai:
         unit = openai[0].named.unit.encode()
         names = (b"x-ratelimit-limit-" + unit, b"x-ratelimit-remaining-" + unit, b"x-ratelimit-reset-" + unit)
@@ -63,7 +65,7 @@ def tell_items(head: Head, names: Sequence[str], policies: bytes, items: bytes, 
 def tells_of_limits(head: Head) -> bool:
     """Whether the answer tells of limits already."""
     for name, _ in head.headers:
-        if name[:1] in b"rRxX" and name.lower().startswith((b"ratelimit", b"x-ratelimit-")):
+        if len(name) >= _SHORTEST and name[0] in b"rRxX" and name.lower().startswith(_OF_LIMITS):
             return True
     return False
 
@@ -76,13 +78,14 @@ def _ours_is_tighter(head: Head, ours: list[Standing], names: Sequence[bytes]) -
     left = _DIGITS.match((theirs if theirs is not None else head.get(limit)) or b"")
     if left is not None and int(left[1]) <= _tightest(ours).left:
         return False
-    head.headers = [row for row in head.headers if row[0].lower() not in names]
+    least = min(map(len, names))
+    head.headers = [row for row in head.headers if len(row[0]) < least or row[0].lower() not in names]
     return True
 
 
 def _tightest(standing: list[Standing]) -> Standing:
     """The limit with the least left, of two the one that takes longer: these fields have room for one."""
-    return min(standing, key=lambda each: (each.left, -each.reset_s))
+    return standing[0] if len(standing) == 1 else min(standing, key=lambda each: (each.left, -each.reset_s))
 
 
 def _finite(standing: Standing) -> float:

@@ -10,7 +10,7 @@ from math import ceil, inf
 from typing import TYPE_CHECKING, Final
 
 from proxy.exchange import Exchange
-from proxy.fields import sf_item
+from proxy.fields import sf_item, sf_string
 from proxy.gcra import Terms
 from proxy.limit_key import key_of
 from proxy.shared.limit_memory import LimitMemory
@@ -27,8 +27,9 @@ _DRAWN: Final = 65536
 class NamedLimit:
     """name: as configured. unit: what it counts, "requests" or "tokens"."""
 
-    __slots__ = ("_draw_hex", "_item", "_item_says", "dry_run", "ietf", "jitter", "key_of", "memory", "name",
-                 "policy_item", "refused", "says", "shown", "styles", "terms", "unit", "window_s")  # fmt: skip
+    __slots__ = ("_draw_hex", "_item", "_item_says", "_quoted", "dated", "dry_run", "ietf", "jitter", "key_of",
+                 "memory", "name", "openai", "policy_item", "refused", "says", "shown", "terms", "unit",
+                 "window_s")  # fmt: skip
 
     def __init__(self, name: str, env: PolicyEnv, unit: str = "requests") -> None:
         limit = env.limits[name]
@@ -42,7 +43,7 @@ class NamedLimit:
         self.name = name
         self.unit = unit
         self.terms = Terms(events, per_s, burst)
-        self.styles = frozenset(limit.headers)
+        styles = frozenset(limit.headers)
         self.dry_run: bool = limit.dry_run
         self.key_of: Callable[[Exchange], str] = key_of(limit.kinds, env.route, env.models)
         self.memory: LimitMemory = (
@@ -56,7 +57,11 @@ class NamedLimit:
         #: Nothing of a unit is what requests are counted in, by the draft.
         self.says: dict[str, int | str] = {} if unit == "requests" else {"qu": unit}
         self.policy_item = sf_item(self.shown, {"q": burst, "w": self.window_s, **self.says})
-        self.ietf = "ietf" in self.styles
+        #: The styles in which it is told.
+        self.ietf = "ietf" in styles
+        self.dated = "x-ratelimit" in styles and unit == "requests"
+        self.openai = "openai" in styles
+        self._quoted = sf_string(self.shown).encode()
         self._item = b""
         self._item_says = (-1, -1)  # (remaining, reset): most answers say what the one before said
         labels = {"limit": name, "unit": unit}
@@ -71,7 +76,7 @@ class NamedLimit:
         """The limit's item in RateLimit. Of a request that never fits, as if a whole window had to go by."""
         says = (left, whole(reset_s) if reset_s < inf else self.window_s)
         if says != self._item_says:
-            self._item = sf_item(self.shown, {"r": says[0], "t": says[1]})
+            self._item = b"%b;r=%d;t=%d" % (self._quoted, says[0], says[1])
             self._item_says = says
         return self._item
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-MAX_DEPTH = 64
-MAX_BRACKETS = 1 << 18  # opening ones, those in strings too: what a small text becomes is bounded
+MAX_DEPTH: Final = 64
+MAX_BRACKETS: Final = 1 << 18  # opening ones, those in strings too: what a small text becomes is bounded
 
-_SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
+_SPACED_COLON: Final = re.compile(rb'"[ \t\r\n]+:')
 
 
 class _Doubled(ValueError):
@@ -65,4 +65,4 @@ def _no_doubles(pairs: list[tuple[str, Any]]) -> None:
         raise _Doubled
 
 
-_PAIRS = json.JSONDecoder(object_pairs_hook=_no_doubles)
+_PAIRS: Final = json.JSONDecoder(object_pairs_hook=_no_doubles)

@@ -9,7 +9,7 @@ bytes than there is room needs no counting; most requests are decided that way.
 from __future__ import annotations
 
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Final
 
 #: Tokens of a chat template for each message, and to open the answer: OpenAI's templates take 3 to 4 and 3, ChatML 5
 #: and 3. One that takes more is what ``margin`` is for.
@@ -21,12 +21,15 @@ SENT: Final = "prompt_tokens_sent"
 USED: Final = "tokens_used_before"
 
 
-class Need(NamedTuple):
+class Need:
     """What a request needs of a context, in tokens. reserved: the answer's were not named by the request."""
 
-    prompt: int
-    answer: int
-    reserved: bool
+    __slots__ = ("answer", "prompt", "reserved")
+
+    def __init__(self, prompt: int, answer: int, reserved: bool) -> None:
+        self.prompt = prompt
+        self.answer = answer
+        self.reserved = reserved
 
     def fits(self, context: int) -> bool:
         return self.prompt + self.answer <= context

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from proxy.config import Table
 from proxy.exchange import Exchange
@@ -30,11 +30,14 @@ CounterOf = Callable[[str], TextCounter]
 _known: dict[bytes, int] = {}
 
 
-class PromptTokens(NamedTuple):
+class PromptTokens:
     """exact: counted as the model itself does."""
 
-    tokens: int
-    exact: bool
+    __slots__ = ("exact", "tokens")
+
+    def __init__(self, tokens: int, exact: bool) -> None:
+        self.tokens = tokens
+        self.exact = exact
 
 
 def counters_of(own: Mapping[str, TextCounter], other: TextCounter) -> CounterOf:

@@ -7,12 +7,13 @@ the events and the rest are the stream.
 from __future__ import annotations
 
 import re
+from typing import Final
 
-MAX_EVENT_BYTES = 256 << 10
+MAX_EVENT_BYTES: Final = 256 << 10
 
-_END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
-_LINE = re.compile(rb"\r\n|\n|\r")
-_END_BYTES = 4
+_END: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_LINE: Final = re.compile(rb"\r\n|\n|\r")
+_END_BYTES: Final = 4
 
 
 class EventSplitter:

@@ -6,34 +6,56 @@ It changes nothing and judges nothing, which is the upstream's business: what ha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 LlmKind = Literal["chat", "completion", "embedding", "other"]
 
-_KINDS: dict[str, LlmKind] = {"/chat/completions": "chat", "/completions": "completion", "/embeddings": "embedding"}
-_TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
+_KINDS: Final[dict[str, LlmKind]] = {
+    "/chat/completions": "chat",
+    "/completions": "completion",
+    "/embeddings": "embedding",
+}
+_TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "refusal"})
 #: Larger numbers are taken for this one.
 _HUGEST: Final = (1 << 63) - 1
 
 
-class LlmRequest(NamedTuple):
+class LlmRequest:
     """kind: by the path; "other": it names a model. texts: what is read as prompt, roles not included.
     num_token_ids: of prompts that come as tokens. num_other_parts: pictures, sounds and files among the messages.
     max_tokens: max_completion_tokens wins; None: it says nothing. n: answers asked for, times prompts of a completion.
     """
 
-    kind: LlmKind
-    model: str
-    texts: tuple[str, ...]
-    messages: tuple[dict[str, Any], ...]
-    tools: Any
-    num_token_ids: int
-    num_other_parts: int
-    stream: bool
-    include_usage: bool
-    max_tokens: int | None
-    n: int
-    user: str | None
+    __slots__ = ("include_usage", "kind", "max_tokens", "messages", "model", "n", "num_other_parts", "num_token_ids",
+                 "stream", "texts", "tools", "user")  # fmt: skip
+
+    def __init__(
+        self,
+        kind: LlmKind,
+        model: str,
+        texts: tuple[str, ...],
+        messages: tuple[dict[str, Any], ...],
+        tools: Any,
+        num_token_ids: int,
+        num_other_parts: int,
+        stream: bool,
+        include_usage: bool,
+        max_tokens: int | None,
+        n: int,
+        user: str | None,
+    ) -> None:
+        self.kind: LlmKind = kind
+        self.model = model
+        self.texts = texts
+        self.messages = messages
+        self.tools = tools
+        self.num_token_ids = num_token_ids
+        self.num_other_parts = num_other_parts
+        self.stream = stream
+        self.include_usage = include_usage
+        self.max_tokens = max_tokens
+        self.n = n
+        self.user = user
 
 
 def kind_of(path: str) -> LlmKind:

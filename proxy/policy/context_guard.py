@@ -13,7 +13,7 @@ many tokens went (``proxy.llm.notes``).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from proxy import config_llm
 from proxy.cells import Cells
@@ -64,17 +64,20 @@ def build(config: Config, env: PolicyEnv) -> ContextGuard:
     return ContextGuard(config, env.contexts, counter_of, _Metrics(env.cells, env.route, env.contexts), last)
 
 
-class _Measured(NamedTuple):
+class _Measured:
     """What is known of a request. context: None: of its model's nobody has told. exact: as its model would count.
-    shorter: what is sent instead."""
+    field: where the prompt stands; what: of that was measured. shorter: what is sent instead."""
 
-    model: str
-    context: int | None
-    need: Need
-    exact: bool
-    field: str  # where the prompt stands
-    what: str  # of that field was measured
-    shorter: Shorter | None = None
+    __slots__ = ("context", "exact", "field", "model", "need", "shorter", "what")
+
+    def __init__(self, model: str, context: int | None, need: Need, field: str, what: str) -> None:
+        self.model = model
+        self.context = context
+        self.need = need
+        self.exact = False
+        self.field = field
+        self.what = what
+        self.shorter: Shorter | None = None
 
 
 class ContextGuard(Policy):
@@ -132,26 +135,30 @@ class ContextGuard(Policy):
             answer = answer_tokens(context, llm.max_tokens, self._config.reserve)
         what = what if prompts is None else f"longest {what}"
         size = _bytes(llm) + llm.num_token_ids if prompts is None else max([_size(each) for each in prompts])
-        measured = _Measured(model, context, Need(size // _BYTES_PER_TOKEN, *answer), False, field, what)
+        need = Need(size // _BYTES_PER_TOKEN, answer[0], answer[1])
+        measured = _Measured(model, context, need, field, what)
         if context is None or self._surely_fits(llm, size, answer[0], context):
             return self._judge(x, measured)
         counted = count_at_once(x, self._counter_of) if prompts is None else None
         if counted is None:
             return self._count(x, measured, prompts)
-        return self._judge(x, self._counted(measured, counted))
+        self._take(measured, counted)
+        return self._judge(x, measured)
 
     async def _count(self, x: Exchange, measured: _Measured, prompts: list[Any] | None) -> None:
         if prompts is not None:
             counted = await count_longest(x, prompts, self._counter_of)
         else:
             counted = await count_prompt(x, self._counter_of)
-        work = self._judge(x, self._counted(measured, counted))
+        self._take(measured, counted)
+        work = self._judge(x, measured)
         if work is not None:
             await work
 
-    def _counted(self, measured: _Measured, counted: PromptTokens) -> _Measured:
-        prompt = counted.tokens if counted.exact else with_margin(counted.tokens, self._config.margin)
-        return measured._replace(need=measured.need._replace(prompt=prompt), exact=counted.exact)
+    def _take(self, measured: _Measured, counted: PromptTokens) -> None:
+        tokens = counted.tokens
+        measured.need.prompt = tokens if counted.exact else with_margin(tokens, self._config.margin)
+        measured.exact = counted.exact
 
     def _judge(self, x: Exchange, measured: _Measured) -> Awaitable[None] | None:
         """Take note of it; what must be awaited where a shorter prompt is wanted."""
@@ -165,8 +172,8 @@ class ContextGuard(Policy):
         """With a shorter prompt, if that can be."""
         answer, margin = measured.need.answer, self._config.margin
         shorter = await find_shorter(x, measured.field, context, answer, margin, how, self._counter_of)
-        x.scratch[SHORTER] = shorter
-        x.scratch[NAME] = measured._replace(shorter=shorter)
+        x.scratch[SHORTER] = measured.shorter = shorter
+        x.scratch[NAME] = measured
 
     def _surely_fits(self, llm: LlmRequest, size: int, answer: int, context: int) -> bool:
         """size: bytes and token ids of the prompt, or of the longest."""

@@ -10,19 +10,16 @@ shares hold for ``in_flight`` of the route. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import Field, model_validator
-
+from proxy import config_policies
 from proxy.cells import Counter
 from proxy.chain import Policy
-from proxy.config import Table
 from proxy.engine_load import EngineLoad
 from proxy.errors import Kind, refuse, retry_after
 from proxy.exchange import Exchange, Reply
 from proxy.policy import priority
 from proxy.policy.env import PolicyEnv
-from proxy.units import Percent
 
 NAME: Final = "shed"
 ALWAYS: Final = True
@@ -30,15 +27,7 @@ ALWAYS: Final = True
 JITTER: Final = 0.2  # by how much the times that are told may be longer, so that not all come back at once
 
 
-class Config(Table):
-    low: Annotated[Percent, Field(gt=0)] = 0.8  # of the places, up to which requests of low priority are let in
-    normal: Annotated[Percent, Field(gt=0)] = 0.9
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Config:
-        if self.low > self.normal:
-            raise ValueError("low must not be above normal: the least urgent are refused first")
-        return self
+Config = config_policies.Shed
 
 
 def shares_of(policies: Any) -> Mapping[str, float] | None:

@@ -7,7 +7,7 @@ there, before the body is read, and given back when the tokens do not suffice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from proxy.exchange import Exchange, Head, Reply
 from proxy.limit_fields import tell_limits
@@ -33,14 +33,17 @@ def _counting_tokens(names: Iterable[str], env: PolicyEnv) -> list[NamedLimit]:
     return [NamedLimit(name, env, "tokens") for name in names if env.limits[name].tokens is not None]
 
 
-class _Taken(NamedTuple):
+class _Taken:
     """What was taken of a limit, on trial or not. used: by its key, with it, at that time."""
 
-    named: NamedLimit
-    key: str
-    cost: float
-    used: float
-    at: float
+    __slots__ = ("at", "cost", "key", "named", "used")
+
+    def __init__(self, named: NamedLimit, key: str, cost: float, used: float, at: float) -> None:
+        self.named = named
+        self.key = key
+        self.cost = cost
+        self.used = used
+        self.at = at
 
 
 class _Set:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 from math import log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from proxy.config import HashBalance, HashOf
 from proxy.upstream.balance import Member, pick_least
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 #: A prime, so that it has nothing in common with how values are made. Shares are even to 1 % with two servers, and to
 #: 6 % with fifty.
-NUM_SLOTS = 16381
-_MASK = (1 << 64) - 1
-_SPAN = float(1 << 64)
+NUM_SLOTS: Final = 16381
+_MASK: Final = (1 << 64) - 1
+_SPAN: Final = float(1 << 64)
 
 
 def hash_of(value: str) -> int:
