@@ -9,6 +9,12 @@ with. Knows nothing of tokenizers, or of how the weights were stored before.
 
 Attention takes the lengths themselves as its mask, and the mean weighs padding with zero, so a row's result does not
 depend on how far its neighbours padded it.
+
+A branch's last product is added to the residual by the same Gemm. The bias that belongs there was added before: the
+normalisation in front of the branch adds it to its own, and whatever reads the normalised values takes what that makes
+of them off its bias. So no SkipLayerNormalization is needed, whose kernel for the CPU takes 8 ns a number where
+LayerNormalization takes 1, and Gelu follows a Gemm that has its bias, as BiasGelu takes twice as long. Of 16 texts of
+16 tokens MiniLM takes 3.3 ms each on one core and took 4.5 (ONNX Runtime 1.32); products are 85 % of it.
 """
 
 from collections.abc import Mapping
@@ -23,6 +29,7 @@ from onnx import TensorProto, helper
 from engine.importers.weights import WeightsFile
 
 Array = NDArray[Any]
+Weights = Mapping[str, NDArray[np.float32]]
 _FUSED = "com.microsoft"
 _OPSET = 21
 _IR_VERSION = 10
@@ -69,13 +76,13 @@ class BertShape:
         return needed
 
 
-def build(shape: BertShape, weights: Mapping[str, NDArray[np.float32]], file: WeightsFile) -> onnx.ModelProto:
+def build(shape: BertShape, weights: Weights, file: WeightsFile) -> onnx.ModelProto:
     """The graph, its large arrays written to ``file`` on the way.
 
     weights: float32, named and shaped as ``shape.tensors()`` says.
     """
     graph = _Graph(file)
-    hidden = _embed(graph, weights, shape.epsilon)
+    hidden = _embed(graph, weights, shape)
     for layer in range(shape.layers):
         hidden = _encoder_layer(graph, layer, hidden, weights, shape)
     _pool(graph, hidden)
@@ -119,8 +126,8 @@ class _Graph:
         return name
 
 
-def _embed(graph: _Graph, weights: Mapping[str, NDArray[np.float32]], epsilon: float) -> str:
-    """Word, position and type 0, summed and normalised; the type's row is folded into the positions."""
+def _embed(graph: _Graph, weights: Weights, shape: BertShape) -> str:
+    """Word, position and type 0, summed and normalised, a row a token; the type's row is folded into the positions."""
     type_0 = weights["embeddings.token_type_embeddings.weight"][0]
     words = graph.array("words", weights["embeddings.word_embeddings.weight"])
     positions = graph.array("positions", weights["embeddings.position_embeddings.weight"] + type_0)
@@ -128,47 +135,67 @@ def _embed(graph: _Graph, weights: Mapping[str, NDArray[np.float32]], epsilon: f
     graph.node("Gather", [words, "token_ids"], "word_rows")
     graph.node("Slice", [positions, graph.constant("zero", np.array([0], np.int64)), "num_tokens"], "position_rows")
     graph.node("Add", ["word_rows", "position_rows"], "summed")
-    scale = graph.array("norm.scale", weights["embeddings.LayerNorm.weight"])
-    bias = graph.array("norm.bias", weights["embeddings.LayerNorm.bias"])
-    return graph.node("LayerNormalization", ["summed", scale, bias], "embedded", axis=-1, epsilon=epsilon)
+    graph.node("Shape", ["summed"], "by_text")
+    graph.constant("by_token", np.array([-1, shape.hidden], np.int64))
+    flat = graph.node("Reshape", ["summed", "by_token"], "flat")
+    return _normalise(graph, flat, "embeddings.LayerNorm", weights, shape, _added(weights, shape, 0))
 
 
-def _encoder_layer(
-    graph: _Graph, layer: int, hidden: str, weights: Mapping[str, NDArray[np.float32]], shape: BertShape
-) -> str:
-    """Attention, then the feed-forward, each with its residual and normalisation in one kernel."""
+def _added(weights: Weights, shape: BertShape, layer: int) -> Array:
+    """What the layer's attention adds to every token; behind the last layer nothing does."""
+    if layer == shape.layers:
+        return np.zeros(shape.hidden, np.float32)
+    return weights[f"{_layer(layer)}.attention.output.dense.bias"]
 
-    def array(name: str, value: Array) -> str:
-        return graph.array(f"{layer}.{name}", value)
 
-    def weight(name: str) -> NDArray[np.float32]:
-        return weights[f"encoder.layer.{layer}.{name}"]
+def _normalise(graph: _Graph, hidden: str, norm: str, weights: Weights, shape: BertShape, added: Array) -> str:
+    """Normalised, and ``added`` to it."""
+    scale = graph.array(f"{norm}.scale", weights[f"{norm}.weight"])
+    bias = graph.array(f"{norm}.bias", weights[f"{norm}.bias"] + added)
+    return graph.node("LayerNormalization", [hidden, scale, bias], f"{norm}.out", axis=-1, epsilon=shape.epsilon)
 
-    def dense(name: str, hidden: str) -> str:
-        return graph.node("MatMul", [hidden, array(name, weight(f"{name}.weight").T)], f"{layer}.{name}.product")
 
-    def normalise(branch: str, residual: str, dense_name: str, norm: str) -> str:
-        inputs = [branch, residual, *(array(f"{norm}.{part}", weight(f"{norm}.{part}")) for part in ("weight", "bias"))]
-        inputs.append(array(f"{dense_name}.bias", weight(f"{dense_name}.bias")))
-        output = f"{layer}.{norm}.out"
-        return graph.node("SkipLayerNormalization", inputs, output, domain=_FUSED, epsilon=shape.epsilon)
+def _encoder_layer(graph: _Graph, layer: int, hidden: str, weights: Weights, shape: BertShape) -> str:
+    """Attention, then the feed-forward, each added to the residual and normalised."""
+    name = _layer(layer)
+    parts = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
+    qkv, qkv_bias = (np.concatenate([weights[f"{part}.{kind}"] for part in parts]) for kind in ("weight", "bias"))
+    inputs = [
+        graph.node("Reshape", [hidden, "by_text"], f"{name}.hidden"),
+        graph.array(f"{name}.qkv", qkv.T),
+        graph.array(f"{name}.qkv.bias", _less(qkv_bias, _added(weights, shape, layer), qkv)),
+        "lengths",
+    ]
+    graph.node("Attention", inputs, f"{name}.attended", domain=_FUSED, num_heads=shape.heads)
+    attended = graph.node("Reshape", [f"{name}.attended", "by_token"], f"{name}.attended.flat")
 
-    parts = [f"attention.self.{part}" for part in ("query", "key", "value")]
-    qkv = array("qkv", np.concatenate([weight(f"{part}.weight") for part in parts]).T)
-    qkv_bias = array("qkv.bias", np.concatenate([weight(f"{part}.bias") for part in parts]))
-    attended = graph.node(
-        "Attention", [hidden, qkv, qkv_bias, "lengths"], f"{layer}.attended", domain=_FUSED, num_heads=shape.heads
-    )
-    projected = dense("attention.output.dense", attended)
-    hidden = normalise(projected, hidden, "attention.output.dense", "attention.output.LayerNorm")
-    raised = dense("intermediate.dense", hidden)
-    raised_bias = array("intermediate.dense.bias", weight("intermediate.dense.bias"))
-    active = graph.node("Gelu", [graph.node("Add", [raised, raised_bias], f"{layer}.raised")], f"{layer}.active")
-    return normalise(dense("output.dense", active), hidden, "output.dense", "output.LayerNorm")
+    def dense(source: str, part: str, beside: str) -> str:
+        weight = graph.array(f"{name}.{part}.weight", weights[f"{name}.{part}.weight"].T)
+        return graph.node("Gemm", [source, weight, beside], f"{name}.{part}.out")
+
+    summed = dense(attended, "attention.output.dense", hidden)
+    added = weights[f"{name}.output.dense.bias"]
+    hidden = _normalise(graph, summed, f"{name}.attention.output.LayerNorm", weights, shape, added)
+    raising, raised_bias = (weights[f"{name}.intermediate.dense.{kind}"] for kind in ("weight", "bias"))
+    bias = graph.array(f"{name}.intermediate.dense.bias", _less(raised_bias, added, raising))
+    active = graph.node("Gelu", [dense(hidden, "intermediate.dense", bias)], f"{name}.active")
+    summed = dense(active, "output.dense", hidden)
+    return _normalise(graph, summed, f"{name}.output.LayerNorm", weights, shape, _added(weights, shape, layer + 1))
+
+
+def _layer(layer: int) -> str:
+    return f"encoder.layer.{layer}"
+
+
+def _less(bias: Array, added: Array, weight: Array) -> Array:
+    """The bias without what ``weight`` [outputs, inputs] makes of what was added to its input."""
+    lessened: Array = (bias - weight.astype(np.float64) @ added).astype(np.float32)
+    return lessened
 
 
 def _pool(graph: _Graph, hidden: str) -> None:
     """The sum over real tokens, scaled to length 1: dividing it by their number first would change nothing."""
+    rows = graph.node("Reshape", [hidden, "by_text"], "rows_of_tokens")
     axis_1 = graph.constant("axis_1", np.array([1], np.int64))
     start = graph.constant("start", np.array(0, np.int32))
     step = graph.constant("step", np.array(1, np.int32))
@@ -176,5 +203,5 @@ def _pool(graph: _Graph, hidden: str) -> None:
     graph.node("Range", [start, "limit", step], "index")
     graph.node("Less", ["index", graph.node("Unsqueeze", ["lengths", axis_1], "lengths_column")], "is_real")
     graph.node("Unsqueeze", [graph.node("Cast", ["is_real"], "real", to=TensorProto.FLOAT), axis_1], "real_row")
-    graph.node("Squeeze", [graph.node("MatMul", ["real_row", hidden], "sum_row"), axis_1], "sum")
+    graph.node("Squeeze", [graph.node("MatMul", ["real_row", rows], "sum_row"), axis_1], "sum")
     graph.node("LpNormalization", ["sum"], "embedding", axis=-1, p=2)

@@ -1,9 +1,12 @@
 """BERT folders: the graph against a float32 reference, and refusals before any work."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 
 from engine import model_folder
@@ -47,6 +50,18 @@ def test_M05_padding_and_neighbours_change_nothing(encoder: Encoder) -> None:
     for ids, vector in zip(TEXTS, together, strict=True):
         np.testing.assert_allclose(vector, _run(encoder, [ids], len(ids))[0], atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
+
+
+def test_what_runs_has_none_of_the_slow_kernels(tmp_path: Path) -> None:
+    """ONNX Runtime fuses what it knows: had a residual or a bias an Add of its own, its fused kernels would be back."""
+    folder = import_bert(write_bert_folder(tmp_path / "source"), tmp_path / "tiny", name="tiny")
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    ort.InferenceSession(str(folder.file(model_folder.GRAPH)), options, providers=["CPUExecutionProvider"])
+    runs = Counter(node.op_type for node in onnx.load(tmp_path / "optimised.onnx", load_external_data=False).graph.node)
+    assert runs["Gemm"] == 3 * SHAPE.layers
+    assert runs["LayerNormalization"] == 2 * SHAPE.layers + 1
+    assert not {"SkipLayerNormalization", "BiasGelu", "Transpose"} & set(runs)
 
 
 def test_folder_says_what_the_model_is(tmp_path: Path) -> None:
