@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
-import timeit
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,13 @@ from engine.manifest import ClassifyFacts
 from engine.model_folder import GRAPH, MANIFEST, ModelError, ModelFolder
 from engine.settings import ModelSettings
 from engine.tensor_facts import TensorModelFacts
+from engine.tensors.beside import try_beside
 from engine.tensors.datatypes import DTYPES
 from engine.tensors.forms import TRIED_LENGTHS, Form, batch_sizes, form_of, forms, has_free_axes
 from engine.tensors.graph_facts import check_graph
 from engine.tensors.model import TensorModel, batching_of
 from engine.tensors.runnable import Feeds, GraphRunnable
 
-#: Rows that take longer are run beside each other: two open-nsfw runs of 30 ms on two cores' threads gave 20 to 25 %
-#: more pictures than one after the other. To hand a run to another thread takes a twentieth of a millisecond and more.
-BESIDE_FROM_S = 2e-3
 _MOST_LABELS_BYTES = 16 << 20
 _log = logging.getLogger(__name__)
 
@@ -51,9 +49,9 @@ def load_tensor_model(folder: ModelFolder, settings: ModelSettings, *, threads: 
     adapters, labels = load_adapters(folder), read_labels(folder, manifest.classify)
     runnable = GraphRunnable(sessions, batched=facts.batched)
     try:
-        row_s = _warm(runnable, folder, batching_of(folder, settings).max_batch or 1, extra)
-        if num_instances == 1 and row_s >= BESIDE_FROM_S:
-            runnable.width = session.num_beside(sessions[0], each)
+        row = _warm(runnable, folder, batching_of(folder, settings).max_batch or 1, extra)
+        if row is not None and num_instances == 1:
+            runnable.width = try_beside(partial(runnable.run_beside, [row]), session.num_beside(sessions[0], each))
         return TensorModel(
             folder,
             settings,
@@ -132,13 +130,13 @@ def _fuse(folder: ModelFolder) -> tuple[bytes | None, Feeds]:
     return fused.SerializeToString(), empty_feeds(manifest)
 
 
-def _warm(runnable: GraphRunnable, folder: ModelFolder, max_batch: int, extra: Feeds) -> float:
-    """Run what requests will bring; seconds that a row takes, 0.0 when nobody knows what they will."""
+def _warm(runnable: GraphRunnable, folder: ModelFolder, max_batch: int, extra: Feeds) -> Feeds | None:
+    """Run what requests will bring. A row of it; None: nobody knows what they will."""
     facts = folder.tensors
     example = dict(facts.example) or find_example(runnable, facts, extra)
     if example is None:
         _log.warning("%s: its free axes take no length that was tried; the first requests warm it up", folder.path)
-        return 0.0
+        return None
     for form in forms(folder.manifest, example):
         for rows in batch_sizes(max_batch):
             try:
@@ -146,8 +144,7 @@ def _warm(runnable: GraphRunnable, folder: ModelFolder, max_batch: int, extra: F
             except Exception as error:
                 what = f"the graph cannot run {rows} rows of {form} ({error})"
                 raise ModelError(f"{what}; correct {MANIFEST} or import the model again") from error
-    row = _row(folder, forms(folder.manifest, example)[0], extra)
-    return min(timeit.repeat(lambda: runnable.run([row]), number=1, repeat=3))
+    return _row(folder, forms(folder.manifest, example)[0], extra)
 
 
 def _row(folder: ModelFolder, form: Form, extra: Feeds) -> Feeds:

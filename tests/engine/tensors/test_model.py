@@ -276,7 +276,7 @@ async def test_runs_that_take_long_go_on_beside_each_other(tmp_path: Path, monke
         assert both_began.wait(60)
         return self.run(payloads)
 
-    monkeypatch.setattr(load, "BESIDE_FROM_S", 0.0)
+    monkeypatch.setattr(load, "try_beside", lambda run, width: width)
     monkeypatch.setattr(GraphRunnable, "run_beside", run_beside)
     folder = write_folder(tmp_path / "tiny", linear())
     model = load_tensor_model(folder, ModelSettings("tiny", str(folder.path), batching=BatchingSettings(4)), threads=2)
@@ -289,14 +289,11 @@ async def test_runs_that_take_long_go_on_beside_each_other(tmp_path: Path, monke
     model.close()
 
 
-@pytest.mark.parametrize(
-    ("instances", "threads", "from_s", "width"),
-    [(1, 2, 0.0, 2), (1, 8, 0.0, 4), (1, 1, 0.0, 1), (2, 4, 0.0, 1), (1, 2, 1e9, 1)],
-)
-def test_only_one_session_of_several_threads_is_shared_by_long_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instances: int, threads: int, from_s: float, width: int
+@pytest.mark.parametrize(("instances", "threads", "width"), [(1, 2, 2), (1, 8, 4), (1, 1, 1), (2, 4, 1)])
+def test_only_one_session_of_several_threads_is_shared_by_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instances: int, threads: int, width: int
 ) -> None:
-    monkeypatch.setattr(load, "BESIDE_FROM_S", from_s)
+    monkeypatch.setattr(load, "try_beside", lambda run, width: run() and width)
     folder = write_folder(tmp_path / "tiny", linear(), instances=instances)
     model = load_tensor_model(folder, ModelSettings("tiny", str(folder.path)), threads=threads)
     assert model.lane.width == width
