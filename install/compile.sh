@@ -24,7 +24,7 @@ compile_checkout() {
     local venv=$1 copy=$2 key
     key=$(cd "$root" && { cat setup.py; find proxy -name '*.py' | sort | xargs cat; "$venv/bin/python" -VV; } | sha256sum | cut -d' ' -f1)
     if [ "$(cat "$copy/key" 2>/dev/null)" != "$key" ]; then
-        say "compiling the request path: two or three minutes"
+        say "compiling the request path: about three minutes, and 1.3 GB of memory"
         rm -rf "$copy"
         mkdir -p "$copy"
         "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${compiler[@]}"
@@ -46,7 +46,7 @@ compile_program() {
             "With gcc and python3-dev, run this again"
         return 0
     fi
-    say "compiling the request path: two or three minutes"
+    say "compiling the request path: about three minutes, and 1.3 GB of memory"
     step "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --target "$build/tools" "${compiler[@]}"
     if step build_wheel "$build" "$venv"; then
         step install_wheel "$build" "$venv"
