@@ -39,6 +39,7 @@ async def answers(folder: Path, requests: list[Arrays], *, max_batch: int) -> tu
     settings = ModelSettings(folder.name, str(folder), batching=BatchingSettings(max_batch=max_batch))
     model = load_tensor_model(model_folder.read(folder), settings, threads=0)
     model.lane.pace = model.lane.batcher._pace = UnmovedPace(model.lane.pace.run_cost)
+    model.lane.width = 1  # else they may share the cores and not a run
     device = Device("cpu", [model.lane], asyncio.get_running_loop())
     waiting = [asyncio.ensure_future(model.infer(device, request)) for request in requests]
     await until(lambda: device._inbox.qsize() == len(requests))
