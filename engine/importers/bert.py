@@ -12,6 +12,7 @@ Without modules.json the model is served with mean pooling; the vectors are of l
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from tokenizers import Tokenizer
 from engine import model_folder
 from engine.adapters.text import TextAdapter
 from engine.importers import bert_graph
+from engine.importers.bert_reading import calibration_rows, column_sizes
+from engine.importers.bert_rounded import RoundedProducts
 from engine.importers.hugging_face_files import read_json, read_license
 from engine.importers.safetensors import TensorFile
 from engine.importers.weights import WeightsFile
@@ -42,10 +45,12 @@ def import_bert(
     *,
     name: str | None = None,
     progress: Progress = lambda stage, done, total: None,
+    in_eight_bits: bool = False,
 ) -> ModelFolder:
     """Make the model folder ``destination`` from the directory ``source``; it appears whole or not at all.
 
-    ``name`` is what the manifest calls the model, by default the folder's own. Raises ModelError, and does so before
+    ``name`` is what the manifest calls the model, by default the folder's own. in_eight_bits: products are; otherwise
+    all is float32. Raises ModelError, and does so before
     any work when the model is not one that the graph computes exactly.
     """
     config = read_json(source / "config.json")
@@ -73,14 +78,22 @@ def import_bert(
         created=created_now(),
         source=origin,
         embedding=EmbeddingFacts(
-            dimensions=shape.hidden, max_tokens=max_tokens, pad_id=pad_id, matryoshka_dimensions=shorter
+            dimensions=shape.hidden,
+            max_tokens=max_tokens,
+            pad_id=pad_id,
+            matryoshka_dimensions=shorter,
+            weights="int8" if in_eight_bits else "float32",
         ),
         tokenizer=tokenizer,
     )
     progress("write", 0, 1)
     with model_folder.staged(destination) as directory:
+        spelt = None
+        if in_eight_bits:
+            rows = calibration_rows(Tokenizer.from_file(str(source / _TOKENIZER)), max_tokens=max_tokens)
+            spelt = partial(RoundedProducts, sizes=column_sizes(shape, weights, rows, directory))
         with WeightsFile(directory / model_folder.WEIGHTS) as weights_file:
-            graph = bert_graph.build(shape, weights, weights_file)
+            graph = bert_graph.build(shape, weights, weights_file, spelt)
         onnx.save_model(graph, directory / model_folder.GRAPH)
         (directory / _TOKENIZER).write_bytes((source / _TOKENIZER).read_bytes())
         model_folder.seal(directory, manifest)

