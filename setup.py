@@ -10,6 +10,7 @@ from setuptools import setup
 #: What runs for every request, and what that is derived from. Tables (pydantic) cannot be compiled.
 COMPILED = [
     "proxy/answer_filter.py",
+    "proxy/answer_times.py",
     "proxy/body.py",
     "proxy/budget_level.py",
     "proxy/budgets.py",
@@ -105,6 +106,7 @@ COMPILED = [
     "proxy/shared/sliding.py",
     "proxy/shared/table.py",
     "proxy/sink.py",
+    "proxy/stream_words.py",
     "proxy/strict_json.py",
     "proxy/templates.py",
     "proxy/upload.py",

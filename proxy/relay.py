@@ -6,7 +6,8 @@ pauses the upstream's connection, a client that left aborts it, an upstream that
 truncated answer never ends cleanly. Where our own engine breaks off a stream of events, or a language model's is out of
 time, a last event tells the client.
 
-Knows nothing of retries, breakers or the choice of servers.
+Knows nothing of retries, breakers or the choice of servers. How long all may take is ``answer_times``'s to say, what
+is put into a stream of events ``stream_words``'s.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from time import monotonic
 from time import time as wall
 from typing import Final
 
-import orjson
-
 from proxy.answer_filter import AnswerFilter, finish, pass_through
+from proxy.answer_times import said_too_late, stop_at, too_slow
 from proxy.config import Timeouts
 from proxy.config_routes import ENGINE
 from proxy.downstream import ClientConnection
@@ -32,6 +32,7 @@ from proxy.llm.first_content import Told
 from proxy.llm.hold import Hold
 from proxy.route import Route
 from proxy.sink import Client, Sink, http_date
+from proxy.stream_words import StreamWords
 from proxy.tunnel import Tunnel
 from proxy.upstream.attempts import tell_attempts, wait_of
 from proxy.upstream.permit import Permit
@@ -40,18 +41,10 @@ from proxy.upstream.transport import Exchanger, UpstreamConnection
 
 log = logging.getLogger("headrace.proxy")
 
-_TAIL_BYTES: Final = 10  # holds "[DONE]" and the end of its event
-#: Two line ends running, each of which is CR, LF or CRLF.
-_EVENT_ENDS: Final = (b"\n\n", b"\r\r", b"\n\r\n", b"\r\r\n")
 _COMPLETE: Final = Ending.COMPLETE
 _STARTING: Final = Told.STARTING
 _CONTENT: Final = Told.CONTENT
-#: For our engine to say itself that a deadline has passed, with what the answer has cost by then.
-_ENGINE_GRACE_S: Final = 0.1
 TOO_LATE: Final = "The answer did not come before the deadline that the client set. Allow more time."
-_ENGINE_LOST: Final = (
-    "The engine stopped in the middle of this answer. What was received is incomplete; send the request again."
-)
 
 
 class End:
@@ -86,8 +79,8 @@ class Relay(Exchanger):
     uploading: some of the request is still to be sent."""
 
     __slots__ = ("_asked_again", "_client", "_done", "_errors", "_filters", "_held", "_held_dated", "_hold",
-                 "_last_words", "_permit", "_pinged_at", "_retry_after_s", "_route", "_sent_whole", "_sink", "_status",
-                 "_tail", "_timeouts", "_timer", "_tunnel", "_x", "connection", "outcome", "uploading")  # fmt: skip
+                 "_permit", "_retry_after_s", "_route", "_sent_whole", "_sink", "_status", "_timeouts", "_timer",
+                 "_tunnel", "_words", "_x", "connection", "outcome", "uploading")  # fmt: skip
 
     def __init__(
         self,
@@ -120,9 +113,7 @@ class Relay(Exchanger):
         self._timeouts = timeouts
         self._permit = permit
         self._status = 0  # of the answer; 0: none yet
-        self._tail: bytes | None = None  # the last bytes of a stream of events into which words of ours may be put
-        self._last_words = False  # which is our engine's: it is told if it breaks off
-        self._pinged_at = 0.0
+        self._words: StreamWords | None = None  # of ours, in a stream of events into which they may be put
         self._timer: asyncio.TimerHandle | None = None  # for the client's deadline
         self._tunnel: Tunnel | None = None
         self._retry_after_s = 0.0
@@ -146,7 +137,7 @@ class Relay(Exchanger):
                 return
             if told is not _STARTING:
                 self._hold = None
-                if told is not _CONTENT and not self._is_too_late(head):
+                if told is not _CONTENT and not said_too_late(self._x, head.status, self.connection.heard_at):
                     self._decline(head, f"answered {head.status}")
                     return
         if head.status >= 400 and (again_in_s := self._asked_again(head)) is not None:
@@ -154,13 +145,6 @@ class Relay(Exchanger):
             self._decline(head, f"answered {head.status} and asked for the request again").again_in_s = again_in_s
             return
         self._pass_head(head, dated)
-
-    def _is_too_late(self, head: Head) -> bool:
-        """Whether our engine says what it has used until the deadline: nobody else is asked any more."""
-        deadline, x = self._x.deadline, self._x
-        if head.status != 408 or x.upstream != ENGINE or deadline is None:
-            return False
-        return deadline.passed(self.connection.heard_at + _ENGINE_GRACE_S, False)
 
     def _decline(self, head: Head, reason: str) -> End:
         """Not this answer: another upstream or key may give a better one. Told by ``received``."""
@@ -226,8 +210,7 @@ class Relay(Exchanger):
             and (head.get(b"content-type") or b"").lstrip()[:17].lower() == b"text/event-stream"
             and head.get(b"content-encoding") is None
         ):
-            self._tail = b"\n\n"
-            self._last_words = ours
+            self._words = StreamWords(ours=ours, of_model=of_model, ping_s=ping)
             if of_model:
                 self._errors = ErrorEvents()
 
@@ -243,9 +226,8 @@ class Relay(Exchanger):
             if not data:
                 return
         self._sink.data(data)
-        tail = self._tail
-        if tail is not None:
-            self._tail = data[-_TAIL_BYTES:] if len(data) >= _TAIL_BYTES else (tail + data)[-_TAIL_BYTES:]
+        if self._words is not None:
+            self._words.passed(data)
 
     def switched(self, head: Head, behind: bytes) -> None:
         self._begin(head)
@@ -306,11 +288,12 @@ class Relay(Exchanger):
         if self._sink.retract():
             self._finish(End(Ending.UPSTREAM_FAILED, 502, reason, None, failure))
             return
-        if failure is Failure.TIMEOUT and self._errors is not None:
+        words, last_words = self._words, b""
+        if words is not None and failure is Failure.TIMEOUT and self._errors is not None:
             message = f"The upstream {self._x.upstream} was too slow: {reason}."
-            last_words = self._told(refuse(self._x, Kind.UPSTREAM_TIMEOUT, message))
-        else:
-            last_words = _last_event(self._tail, _lost()) if self._tail is not None and self._last_words else b""
+            last_words = words.refused(refuse(self._x, Kind.UPSTREAM_TIMEOUT, message))
+        elif words is not None:
+            last_words = words.broken_off()
         self._sink.abort(last_words)
         self._finish(End(Ending.UPSTREAM_ABORTED, self._status, reason, None, failure))
 
@@ -348,16 +331,9 @@ class Relay(Exchanger):
 
     def await_deadline(self, now: float) -> None:
         """Stop the upstream, and tell the client, when its deadline passes: it leaves then."""
-        deadline = self._x.deadline
-        if deadline is None:
-            return
-        at = deadline.end_at if self._status else min(deadline.end_at, deadline.begin_at)
+        at = stop_at(self._x, self._status > 0)
         if at < inf:
-            delay_s = max(0.0, at + self._grace_s() - now)
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
-
-    def _grace_s(self) -> float:
-        return _ENGINE_GRACE_S if self._x.upstream == ENGINE else 0.0
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now), self._ring)
 
     def _ring(self) -> None:
         self._timer = None
@@ -377,48 +353,31 @@ class Relay(Exchanger):
     # The worker's sweep
 
     def check(self, now: float) -> None:
-        """Hold the upstream to its times. A slow client's pauses and uploads are not the upstream's."""
-        connection, timeouts = self.connection, self._timeouts
+        """Hold the upstream to its times, and speak where it has been quiet."""
+        x, connection, begun = self._x, self.connection, self._status > 0
         if self._tunnel is not None:
             self._sink.bytes_out = self._tunnel.bytes_out
             self._tunnel.check(now)
             return
-        if self._tail is not None:
-            self._ping(now)
-        deadline = self._x.deadline
-        if deadline is not None and deadline.passed(now - self._grace_s(), self._status > 0):
+        if self._words is not None and not connection.reading_paused:
+            self._sink.data(self._words.ping(now, connection.heard_at))
+        if now >= stop_at(x, begun):
             # The client's own word, and no fault of the upstream.
-            self.connection.abort()
-            self._stop(Ending.REFUSED, "deadline", refuse(self._x, Kind.DEADLINE, TOO_LATE, should_retry=False))
-        elif timeouts.total is not None and now - self._x.started_at > timeouts.total:
-            self._time_out(f"not complete after {timeouts.total:g} s")
-        elif self._hold is not None and self._waits_for_content(now):
-            self._time_out(f"no content within {timeouts.first_byte:g} s")
-        elif connection.reading_paused or (self.uploading and not connection.writing_paused):
+            connection.abort()
+            self._stop(Ending.REFUSED, "deadline", refuse(x, Kind.DEADLINE, TOO_LATE, should_retry=False))
             return
-        elif self._status or self.uploading:
-            if now - connection.heard_at > timeouts.idle:
-                self._time_out(f"no byte for {timeouts.idle:g} s")
-        elif now - connection.heard_at > timeouts.first_byte:
-            self._time_out(f"no first byte within {timeouts.first_byte:g} s")
+        since = self._content_since()
+        reason = too_slow(x, self._timeouts, connection, now, begun, self.uploading, since)
+        if reason:
+            self._time_out(reason)
 
-    def _waits_for_content(self, now: float) -> bool:
-        """Whether a model's stream has begun and shown nothing for longer than it may take to begin."""
+    def _content_since(self) -> float | None:
+        """Since when content is waited for of a model's stream that has begun; None: it is not."""
+        if self._hold is None:
+            return None
         if self._held is None and (not self._status or self.uploading or self.connection.reading_paused):
-            return False
-        began_at = self._x.connected_at if self._sent_whole else self._x.first_byte_at
-        return now - began_at > self._timeouts.first_byte
-
-    def _ping(self, now: float) -> None:
-        """Put a comment into a stream of events that has been quiet, so that nobody on the way takes it for dead. Only
-        between two events, and not behind the last one (OpenAI's ``[DONE]``)."""
-        ping_s = self._route.config.ping
-        quiet_since = max(self.connection.heard_at, self._pinged_at)
-        if ping_s is None or now - quiet_since < ping_s or self.connection.reading_paused or self._tail is None:
-            return
-        if self._tail.endswith(_EVENT_ENDS) and b"[DONE]" not in self._tail:
-            self._pinged_at = now
-            self._sink.data(b": ping\n\n")
+            return None
+        return self._x.connected_at if self._sent_whole else self._x.first_byte_at
 
     def _time_out(self, reason: str) -> None:
         self.connection.abort()
@@ -432,15 +391,9 @@ class Relay(Exchanger):
         elif self._sink.retract():
             self._finish(End(ending, reply.status, reason, reply))
         else:
-            self._sink.abort(self._told(reply) if ending is Ending.REFUSED else b"")
+            words = self._words if ending is Ending.REFUSED else None
+            self._sink.abort(words.refused(reply) if words is not None else b"")
             self._finish(End(ending, self._status, reason))
-
-    def _told(self, reply: Reply) -> bytes:
-        """An event that says the same as ``reply``, for a language model's stream that has begun; else nothing."""
-        tail = self._tail
-        if self._errors is None or tail is None or b"[DONE]" in tail:
-            return b""
-        return _last_event(tail, reply.body)
 
     def _finish(self, outcome: End) -> None:
         if self.outcome is None:
@@ -454,16 +407,3 @@ class Relay(Exchanger):
         done, self._done = self._done, None
         if done is not None:
             done(self)
-
-
-def _last_event(tail: bytes, error: bytes) -> bytes:
-    """An event that says why no other will come, behind whatever ended in ``tail``. error: its JSON."""
-    blank = b""
-    if not tail.endswith(_EVENT_ENDS):
-        blank = b"\n" if tail.endswith(b"\n") else b"\n\n"
-    return blank + b"data: " + error + b"\n\n"
-
-
-def _lost() -> bytes:
-    row = Kind.ENGINE_DOWN.value
-    return orjson.dumps({"error": {"message": _ENGINE_LOST, "type": row.type, "param": None, "code": row.code}})

@@ -90,8 +90,8 @@ class Cors(Policy):
                 head.headers.append((_ALLOW_ORIGIN, origin))
             return
         headers = head.headers
-        if [name for name, _ in headers if name[:1] in b"aA" and name[:15].lower() == _PREFIX]:
-            headers[:] = [field for field in headers if field[0][:15].lower() != _PREFIX]
+        if [name for name, _ in headers if len(name) >= len(_PREFIX) and name.lower().startswith(_PREFIX)]:
+            headers[:] = [field for field in headers if not field[0].lower().startswith(_PREFIX)]
         if not self._everybody and not _varies_by_origin(headers):
             headers.append((b"Vary", b"Origin"))
         if origin is not None:
