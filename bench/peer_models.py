@@ -36,6 +36,7 @@ class Encoder:
 
     def __init__(self, folder: str, threads: int) -> None:
         self._session = unfused.session(Path(folder), threads)
+        self._masked = "attention_mask" in {tensor.name for tensor in self._session.get_inputs()}
         self._tokenizer: Any = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -44,10 +45,15 @@ class Encoder:
         """As Model's: texts are padded to the longest."""
         rows = [self._tokenizer.encode(body["input"]).ids for body in bodies]
         lengths = np.array([len(row) for row in rows], np.int32)
-        token_ids = np.zeros((len(rows), lengths.max()), np.int32)
+        token_ids = np.zeros((len(rows), lengths.max()), np.int64 if self._masked else np.int32)
         for padded, row in zip(token_ids, rows, strict=True):
             padded[: len(row)] = row
-        vectors = self._session.run(None, {"token_ids": token_ids, "lengths": lengths})[0]
+        if self._masked:  # as it is exported
+            mask = (np.arange(token_ids.shape[1]) < lengths[:, None]).astype(np.int64)
+            feeds = {"input_ids": token_ids, "attention_mask": mask}
+        else:  # as Headrace imports it
+            feeds = {"token_ids": token_ids, "lengths": lengths}
+        vectors = self._session.run(None, feeds)[0]
         return [_embedding(body["model"], vector) for body, vector in zip(bodies, vectors, strict=True)]
 
 
