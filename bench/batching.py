@@ -159,8 +159,8 @@ def main() -> None:
             f"idle_p50_ms: Poisson at {plan.idle_per_s:.0f}/s, a tenth of the bare loop; rate_at_p99: the highest "
             f"Poisson rate with a p99 of {P99_MS:g} ms, {plan.steps} halvings of per_s; {num_rounds} rounds in turn, "
             f"{seconds:g} s for each figure, medians; clients, servers and models share {cores} cores; peers batch up "
-            f"to {batching_peers.MAX_BATCH} texts and wait {batching_peers.WAIT_MS} ms, a worker of one thread per core; "
-            "theirs is the graph that PyTorch exports, where nothing else is said"
+            f"to {batching_peers.MAX_BATCH} texts and wait {batching_peers.WAIT_MS} ms, a worker of one thread per "
+            "core; theirs is the graph that PyTorch exports, where nothing else is said"
         ),
         versions={
             **versions("headrace", "onnxruntime", "numpy", "tokenizers"),

