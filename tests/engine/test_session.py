@@ -29,8 +29,9 @@ def graph(tmp_path: Path) -> Path:
     return path
 
 
-def test_no_plan_of_memory_is_kept_for_each_shape(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """bench/shapes.py and bench/llm_soak.py show what they take."""
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[onnxruntime.SessionOptions]:
+    """The options of the sessions that are opened."""
     made: list[onnxruntime.SessionOptions] = []
 
     def options() -> onnxruntime.SessionOptions:
@@ -38,8 +39,42 @@ def test_no_plan_of_memory_is_kept_for_each_shape(graph: Path, monkeypatch: pyte
         return made[-1]
 
     monkeypatch.setattr(session, "ort", SimpleNamespace(**{**vars(onnxruntime), "SessionOptions": options}))
+    return made
+
+
+def test_no_plan_of_memory_is_kept_for_each_shape(graph: Path, made: list[onnxruntime.SessionOptions]) -> None:
+    """bench/shapes.py and bench/llm_soak.py show what they take."""
     open_session(graph, threads=1)
     assert [each.enable_mem_pattern for each in made] == [False]
+
+
+@pytest.mark.parametrize(
+    ("cpu_info", "is_asked"),
+    [
+        ("model name\t: old\nflags\t\t: fpu avx2 avx512f\n", True),
+        ("flags\t\t: fpu avx2 avx512_vnni sha_ni\nflags\t\t: fpu\n", False),
+        ("flags\t\t: fpu avx2 avx_vnni\n", False),
+        ("Features\t: fp asimd\n", True),
+        (None, True),
+    ],
+)
+def test_where_eight_bits_would_overflow_exact_products_are_asked_for(
+    graph: Path,
+    made: list[onnxruntime.SessionOptions],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    cpu_info: str | None,
+    is_asked: bool,
+) -> None:
+    if cpu_info is not None:
+        (tmp_path / "cpuinfo").write_text(cpu_info)
+    monkeypatch.setattr(session, "_CPU_INFO", tmp_path / "cpuinfo")
+    open_session(graph, threads=1)
+    if is_asked:
+        assert made[0].get_session_config_entry("session.x64quantprecision") == "1"
+    else:
+        with pytest.raises(RuntimeError):
+            made[0].get_session_config_entry("session.x64quantprecision")
 
 
 def test_telemetry_is_off() -> None:

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
-from engine import model_folder
+from engine import model_folder, session
 from engine.encoder import Encoder, load_encoder
 from engine.importers import bert_reading, bert_rounded
 from engine.importers.bert import import_bert
@@ -89,6 +89,13 @@ def test_what_runs_is_integers_and_the_quick_kernels(rounded: ModelFolder, tmp_p
     assert runs["MatMulIntegerToFloat"] == 4 * SHAPE.layers
     assert runs["Gemm"] == SHAPE.layers  # of the few columns that stay float32
     assert not {"SkipLayerNormalization", "BiasGelu", "DynamicQuantizeMatMul"} & set(runs)
+
+
+def test_the_way_without_vnni_gives_the_same(rounded: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slower and just as exact; that the other overflows there is ONNX Runtime's word."""
+    expected = run(load_encoder(rounded, threads=1), TEXTS)
+    monkeypatch.setattr(session, "_sums_exactly", lambda: False)
+    np.testing.assert_allclose(run(load_encoder(rounded, threads=1), TEXTS), expected, atol=1e-6)
 
 
 def test_what_is_read_meanwhile_are_texts_of_many_lengths() -> None:
