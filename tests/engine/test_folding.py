@@ -88,6 +88,19 @@ def test_a_subtraction_gives_the_same_bits(type_: int) -> None:
     assert np.isnan(result[~is_number]).all()
 
 
+def test_a_graph_in_half_precision_is_left_alone() -> None:
+    assert fold_subtractions(normalised(TensorProto.FLOAT16)) == 0
+
+
+@pytest.mark.parametrize("type_", [TensorProto.FLOAT, TensorProto.DOUBLE])
+def test_no_run_negates_anything(type_: int, tmp_path: Path) -> None:
+    constant = numpy_helper.from_array(np.ones(3, helper.tensor_dtype_to_np_dtype(type_)), "c")
+    graph = model([helper.make_node("Sub", ["x", "c"], ["y"])], [constant], "y", type_, ["n", 3])
+    assert fold_subtractions(graph) == 1
+    run(graph, np.ones((1, 3), helper.tensor_dtype_to_np_dtype(type_)), tmp_path / "after.onnx")
+    assert [node.op_type for node in onnx.load(tmp_path / "after.onnx").graph.node] == ["Add"]
+
+
 def test_what_is_no_subtraction_of_a_constant_of_floats_is_left_alone() -> None:
     floats = numpy_helper.from_array(np.ones(3, np.float32), "c")
     ints = numpy_helper.from_array(np.ones(3, np.int64), "i")
