@@ -194,7 +194,7 @@ class BatchStep:
         return [(job, error)]
 
     def _end_all(self, reason: str) -> list[Delivery]:
-        jobs = {entry.job: None for entry in self.entries}
+        jobs = {entry.job: None for entry in self.entries if entry.job.num_left > 0}  # others have been told
         for job in jobs:
             self._lane.drop(job)
             self._fail(job)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.batching.item import Item
-from engine.batching.job import BatchJob
+from engine.batching.job import BatchJob, WrongResult
 from engine.batching.lane import BatchLane
 from engine.batching.settings import BatchingSettings
 from engine.batching.step import BatchStep
@@ -117,3 +117,20 @@ def test_every_job_hears_once_and_what_is_true(happenings: list[tuple[str, Any]]
             assert told[id(job)] == [item.payload for item in job.items]
         else:
             assert isinstance(told[id(job)], RequestError)
+
+
+def test_a_job_whose_parts_all_end_wrong_hears_and_counts_once() -> None:
+    box = Box()
+
+    def run_beside(payloads: Sequence[Any]) -> list[Any]:
+        raise WrongResult("the output has one row")
+
+    box.run_beside = run_beside  # type: ignore[method-assign]
+    box.come([True, True, True])
+    while box.turn():
+        pass
+    assert len(box.aloft) == WIDTH
+    for step in box.aloft:
+        box.end(step)
+    assert [job for job, _ in box.heard] == box.jobs
+    assert box.lane.tally.num_failed == 1
