@@ -179,7 +179,7 @@ class Relay(Exchanger):
             self._retry_after_s = wait_of(head, wall())
         if self._x.attempts > 1:
             tell_attempts(self._x, head)
-        if head.content_length is None:
+        if head.content_length is None or self._route.api != "none":
             self._see_events(head)
         self._route.chain.respond(self._x, head, self.connection.heard_at)
         filters = self._x.filters
@@ -203,14 +203,15 @@ class Relay(Exchanger):
 
     def _see_events(self, head: Head) -> None:
         """See whether this is a stream of events in the clear: a language model's, or one into which words of ours may
-        be put."""
+        be put, as its length is not told."""
         ours, of_model, ping = self._x.upstream == ENGINE, self._route.api != "none", self._route.config.ping
         if (
             (ours or of_model or ping is not None)
             and (head.get(b"content-type") or b"").lstrip()[:17].lower() == b"text/event-stream"
             and head.get(b"content-encoding") is None
         ):
-            self._words = StreamWords(ours=ours, of_model=of_model, ping_s=ping)
+            if head.content_length is None:
+                self._words = StreamWords(ours=ours, of_model=of_model, ping_s=ping)
             if of_model:
                 self._errors = ErrorEvents()
 

@@ -88,7 +88,7 @@ class ProxyWorker:
         self._edges: set[EdgeServer] = set()  # those of replaced listeners too, while they have connections
         self._relays: set[Relay] = set()
         self._usage_logs: WeakSet[UsageLog] = WeakSet()  # those of replaced snapshots too, while they have records
-        self._stores: set[SqliteStore] = set()  # of answers: those in use, and replaced ones that are still written to
+        self._stores: WeakSet[SqliteStore] = WeakSet()  # of answers: replaced ones too, while they may be written to
         self._in_use = InUse()
         self._engine_down: str | None = None
         self._sweep_handle: asyncio.TimerHandle | None = None
@@ -128,8 +128,7 @@ class ProxyWorker:
             budget_build.forget(before.budgets, snapshot.budgets)
         if snapshot.usage_log is not None:
             self._usage_logs.add(snapshot.usage_log)
-        still_written = {store for store in self._stores if store.num_waiting}
-        self._stores = still_written.union(snapshot.states.of(SqliteStore))
+        self._stores.update(snapshot.states.of(SqliteStore))
         apply_tables(_breakers(snapshot), snapshot.config)
         for variants in snapshot.variants.values():
             variants.look(time.monotonic())
@@ -271,7 +270,7 @@ class ProxyWorker:
         await self._log.close()
         for usage_log in tuple(self._usage_logs):
             await usage_log.close()
-        for store in self._stores:
+        for store in tuple(self._stores):
             await store.flush()
         return not left
 

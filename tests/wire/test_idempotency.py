@@ -15,8 +15,8 @@ from proxy.idempotency.sqlite_store import SqliteStore
 from proxy.shared.layout import PAGE_BYTES, Geometry
 from proxy.shared.owner import SharedTableOwner
 from proxy.shared.table import SharedTable
-from tests.wire.harness import OK, Edge, UpstreamSide, answering, app, edge, eventually, raw_upstream, reached
-from tests.wire.models import DONE, ROLE, STREAM, chat, chunks, model_routes, sends, text
+from tests.wire.harness import OK, Edge, UpstreamSide, answering, app, edge, eventually, raw_upstream, reached, reload
+from tests.wire.models import DONE, ERROR, ROLE, STREAM, chat, chunks, model_routes, sends, text
 from tests.wire.upstreams import Gate
 
 EVENTS = (b'data: {"n":1}\n\n', b'data: {"n":2}\n\ndata: [DONE]\n\n')
@@ -142,6 +142,21 @@ async def test_L22_e_a_stream_without_content_leaves_the_key_free_also_if_its_le
         async with edge(config) as running:
             answers = [await running.ask(chat("chat", "Idempotency-Key: k")) for _ in range(2)]
         assert [(each.body, each.get("idempotent-replayed")) for each in answers] == [(ROLE, None)] * 2
+        assert len(upstream.heads) == 2
+
+
+@pytest.mark.parametrize("length", [True, False])
+@pytest.mark.parametrize("events", [ERROR, ROLE + text(b"a") + ERROR + DONE], ids=["at once", "later"])
+async def test_L22_e_a_stream_that_says_it_failed_leaves_the_key_free_also_if_its_length_is_known(
+    events: bytes, length: bool
+) -> None:
+    known = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(events) + events
+    async with raw_upstream(answering(known if length else STREAM + chunks(events))) as upstream:
+        config = app(upstream.port, kind="openai")
+        config["routes"][0]["policies"] = {"idempotency": {}}
+        async with edge(config) as running:
+            answers = [await running.ask(chat("chat", "Idempotency-Key: k")) for _ in range(2)]
+        assert [(each.body, each.get("idempotent-replayed")) for each in answers] == [(events, None)] * 2
         assert len(upstream.heads) == 2
 
 
@@ -279,6 +294,26 @@ async def test_L22_i_a_worker_that_stops_in_peace_writes_first_what_it_has_answe
         async with edge(guarded(upstream.port, store=store)) as restarted:
             assert (await restarted.ask(post())).get("idempotent-replayed") == "true"
         assert len(upstream.heads) == 1
+
+
+async def test_L22_i_a_worker_that_stops_writes_what_was_under_way_when_its_file_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, gate = SlowDisk(monkeypatch), Gate()
+    store = {"path": str(tmp_path / "answers.db")}
+    async with raw_upstream(gate) as upstream, edge(guarded(upstream.port, store=store)) as running:
+        first = asyncio.ensure_future(running.ask(post()))
+        await eventually(lambda: gate.num_inside == 1)
+        await reload(running, guarded(upstream.port, store={**store, "size": "512MiB"}))
+        gate.open.set()
+        assert (await first).status == 200
+        stopping = asyncio.ensure_future(running.worker.drain(0.0))
+        assert await asyncio.to_thread(disk.writing.wait, 30.0)
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+        assert not stopping.done()
+        disk.written.set()
+        await stopping
 
 
 async def test_a_finished_request_is_answered_again_every_time_from_a_file(tmp_path: Path) -> None:
