@@ -41,8 +41,10 @@ class BatchLane:
         settings: BatchingSettings = DEFAULTS,
         *,
         clock: Callable[[], float] = time.monotonic,
+        divided: bool = True,
     ) -> None:
-        """What the settings do not say is as in DEFAULTS."""
+        """What the settings do not say is as in DEFAULTS. divided: each of the runs that go on beside each other has
+        a share of the cores that is fixed; False: they have all cores together, and one that is alone has them all."""
         settings = settings.over(DEFAULTS)
         assert settings.max_batch is not None  # the defaults say all
         assert settings.cost is not None
@@ -50,6 +52,8 @@ class BatchLane:
         self.name = name
         self.runnable = runnable
         self.width = runnable.width if isinstance(runnable, WideRunnable) else 1
+        self.divided = divided
+        self.aloft: set[BatchStep] = set()  # those that were begun to go on beside others, and have not landed
         self.clock = clock
         self.max_batch = settings.max_batch
         self.pace = Pace(_RUN_COST[settings.cost])
@@ -124,7 +128,12 @@ class BatchLane:
         row alone has all cores."""
         rows = self.batcher.num_rows
         share = math.ceil(rows / (self.width - num_aloft))
-        return self._plan(now, math.inf, share, beside=num_aloft > 0 or rows > 1)
+        step = self._plan(now, math.inf, share, beside=num_aloft > 0 or rows > 1)
+        if step is not None and step.beside:
+            self.aloft.add(step)
+            for each in self.aloft:
+                each.most_aloft = max(each.most_aloft, len(self.aloft))
+        return step
 
     def _plan(self, now: float, allowance_s: float, most_rows: float, *, beside: bool) -> BatchStep | None:
         late = [job for job in self.batcher.overdue(now) if not job.cancelled]

@@ -57,6 +57,7 @@ class BatchStep:
         self._results: Sequence[Any | RequestError] = ()
         self._wrong: WrongResult | None = None
         self.beside = beside
+        self.most_aloft = 1  # runs at once, this one with them, while it went on
 
     @property
     def is_retry(self) -> bool:
@@ -128,6 +129,7 @@ class BatchStep:
 
     def _note_run(self) -> None:
         lane, rows = self._lane, self._num_rows
+        lane.aloft.discard(self)
         first_at = min(entry.job.arrived_at for entry in self.entries)
         lane.tally.held_s += self._held_s
         lane.tally.queue_s += sum(self._formed_at - entry.job.arrived_at for entry in self.entries)
@@ -158,7 +160,8 @@ class BatchStep:
         lane, entries, rows = self._lane, self.entries, self._num_rows
         now = lane.clock()
         # Beside others it had a share of the device, so that is what it took.
-        took_s = (self._ended_at - self._began_at) / lane.width if self.beside else now - self._formed_at
+        sharing = lane.width if lane.divided else self.most_aloft
+        took_s = (self._ended_at - self._began_at) / sharing if self.beside else now - self._formed_at
         lane.pace.observe(rows, max(entry.item.size for entry in entries), max(took_s, 1e-6))
         lane.batcher.ran(now, num_answered)
         first_at = min(entry.job.arrived_at for entry in entries)

@@ -61,7 +61,7 @@ class TensorModel:
         self.name = settings.name
         self.created = created
         batching = batching_of(folder, settings)
-        self.lane = BatchLane(self.name, runnable, batching, clock=clock)
+        self.lane = BatchLane(self.name, runnable, batching, clock=clock, divided=False)
         self.max_batch = self.lane.max_batch
         self.admission = Admission(running=self.max_batch, queue=settings.max_queue, work_s=self.lane.work_s)
         self.max_rows = (settings.max_queue + self.max_batch) * self.max_batch  # so that every place can be used

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,10 +34,10 @@ class Box:
 
     width = WIDTH
 
-    def __init__(self) -> None:
+    def __init__(self, *, divided: bool = True) -> None:
         self.now = 0.0
         settings = BatchingSettings(MAX_BATCH, 0.0, log="none")
-        self.lane = BatchLane("m", self, settings, clock=lambda: self.now)
+        self.lane = BatchLane("m", self, settings, clock=lambda: self.now, divided=divided)
         self.jobs: list[BatchJob] = []
         self.aloft: list[BatchStep] = []
         self.heard: list[tuple[Any, Any]] = []
@@ -105,6 +106,7 @@ def test_every_job_hears_once_and_what_is_true(happenings: list[tuple[str, Any]]
         elif not box.turn():
             break
     assert box.lane.batcher.num_rows == 0
+    assert not box.lane.aloft
     assert box.lane.wake_at() in (None, math.inf)
     heard = Counter(id(job) for job, _ in box.heard)
     assert max(heard.values(), default=1) == 1
@@ -134,3 +136,24 @@ def test_a_job_whose_parts_all_end_wrong_hears_and_counts_once() -> None:
         box.end(step)
     assert [job for job, _ in box.heard] == box.jobs
     assert box.lane.tally.num_failed == 1
+
+
+@pytest.mark.parametrize("together", range(1, WIDTH + 1))
+def test_a_run_took_what_it_had_of_cores_that_all_share(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was alone had them all, though there may be more: else batches would seem to be cheap, and be waited
+    for."""
+    box = Box(divided=False)
+    observed: list[float] = []
+    monkeypatch.setattr(box.lane.pace, "observe", lambda rows, size, elapsed_s: observed.append(elapsed_s))
+    for number in range(together):
+        job = BatchJob(deliver=lambda event: None, arrived_at=0.0, items=[Item((number, 0, True), rows=MAX_BATCH)])
+        box.lane.add(job)
+    while box.turn():
+        pass
+    assert len(box.aloft) == together
+    for step in box.aloft:
+        step.compute()
+        step._ended_at = step._began_at + 0.001 * together  # a millisecond of all cores each
+    for step in box.aloft:
+        box.heard += step.finish()
+    assert observed == pytest.approx([0.001] * together)
