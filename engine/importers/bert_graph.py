@@ -196,7 +196,14 @@ def _added(weights: Weights, shape: BertShape, layer: int) -> Array:
     """What the layer's attention adds to every token; behind the last layer nothing does."""
     if layer == shape.layers:
         return np.zeros(shape.hidden, np.float32)
-    return weights[f"{_layer(layer)}.attention.output.dense.bias"]
+    return _centred(weights[f"{_layer(layer)}.attention.output.dense.bias"])
+
+
+def _centred(bias: Array) -> Array:
+    """What is the same in all columns is taken off a bias: it ends in a normalisation, which takes it off anyway, and
+    on its way it would make numbers large and their digits few."""
+    centred: Array = (bias - bias.mean(dtype=np.float64)).astype(np.float32)
+    return centred
 
 
 def _normalise(graph: EncoderGraph, source: str, norm: str, weights: Weights, shape: BertShape, added: Array) -> Normed:
@@ -212,7 +219,7 @@ def _encoder_layer(products: Products, layer: int, hidden: Normed, weights: Weig
     qkv, qkv_bias = (np.concatenate([weights[f"{part}.{kind}"] for part in parts]) for kind in ("weight", "bias"))
     attended = products.attend(name, hidden, qkv, _less(qkv_bias, _added(weights, shape, layer), qkv))
     summed = products.add_attended(name, attended, weights[f"{name}.attention.output.dense.weight"], hidden.out)
-    added = weights[f"{name}.output.dense.bias"]
+    added = _centred(weights[f"{name}.output.dense.bias"])
     hidden = _normalise(graph, summed, f"{name}.attention.output.LayerNorm", weights, shape, added)
     raising, raised_bias = (weights[f"{name}.intermediate.dense.{kind}"] for kind in ("weight", "bias"))
     active = products.activate(name, hidden, raising, _less(raised_bias, added, raising))

@@ -45,6 +45,19 @@ def test_graph_equals_the_numpy_reference(encoder: Encoder) -> None:
         np.testing.assert_allclose(_run(encoder, [ids], len(ids))[0], expected, atol=1e-5)
 
 
+def test_large_biases_that_normalisation_takes_off_cost_no_digits(tmp_path: Path) -> None:
+    weights = make_weights()
+    for name, value in weights.items():
+        if name.endswith("output.dense.bias"):
+            value += 300
+    encoder = load_encoder(
+        import_bert(write_bert_folder(tmp_path / "source", weights=weights), tmp_path / "tiny"), threads=1
+    )
+    for ids in TEXTS:
+        expected = embed_by_numpy(SHAPE, make_weights(), ids)  # without them, as float32 has no digits for them either
+        np.testing.assert_allclose(_run(encoder, [ids], len(ids))[0], expected, atol=1e-5)
+
+
 def test_M05_padding_and_neighbours_change_nothing(encoder: Encoder) -> None:
     together = _run(encoder, TEXTS, SHAPE.positions, pad_id=9)
     for ids, vector in zip(TEXTS, together, strict=True):
