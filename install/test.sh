@@ -22,13 +22,14 @@ run_tests() {
 }
 
 # The suite in two processes beside each other, as it waits more than it computes: what the engine does, and all else. The
-# second one's words come when it has ended, so that they do not stand among the first one's.
+# second one's words come when it has ended, so that they do not stand among the first one's. Ctrl-C ends both: a shell's
+# background commands would not hear it, and the first one's end be followed by minutes of waiting for the second.
 run_both_halves() {
     local python=$1 engine=(tests/engine tests/e2e tests/bench) log=$root/build/test-engine.log half first=0 second=0
     mkdir -p "$root/build"
-    "$python" -m pytest "${engine[@]}" >"$log" 2>&1 &
+    env --default-signal=INT "$python" -m pytest "${engine[@]}" >"$log" 2>&1 &
     half=$!
-    trap 'kill "$half" 2>/dev/null || :' EXIT
+    trap 'kill -INT "$half" 2>/dev/null || :' EXIT
     "$python" -m pytest "${engine[@]/#/--ignore=}" || first=$?
     say "waiting for the other half: ${engine[*]}"
     wait "$half" || second=$?

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -194,3 +197,72 @@ def test_a_gpu_gets_the_default_models_in_the_form_that_it_can_multiply(tmp_path
         ["bash", "-euc", script, "bash", str(tmp_path), extra], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout == f"headrace model pull chat --dir {tmp_path}{form}\n"
+
+
+#: Stands for the interpreter that runs a half of the suite: ends with the code that its environment says, or waits.
+HALF = """#!{python}
+import os, sys, time
+from pathlib import Path
+half = "first" if any(argument.startswith("--ignore") for argument in sys.argv) else "second"
+try:
+    Path(half).touch()
+    time.sleep(600.0 if os.environ[half.upper()] == "wait" else 0.0)
+except KeyboardInterrupt:
+    Path(half + " cleaned up").touch()
+    sys.exit(2)
+sys.exit(int(os.environ[half.upper()]))
+"""
+
+
+def halves(directory: Path, first: str, second: str) -> subprocess.Popen[str]:
+    """The suite's two halves, run as the installer does."""
+    python = directory / "python"
+    python.write_text(HALF.format(python=sys.executable))
+    python.chmod(0o755)
+    script = """
+        say() { echo "$*"; }
+        fail() { echo "$*"; exit 1; }
+        root=$PWD
+        . "$1"
+        run_both_halves ./python
+    """
+    return subprocess.Popen(
+        [
+            "env",
+            "--default-signal=INT",
+            "bash",
+            "-euo",
+            "pipefail",
+            "-c",
+            script,
+            "bash",
+            str(ROOT / "install/test.sh"),
+        ],
+        cwd=directory,
+        env={**os.environ, "FIRST": first, "SECOND": second},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize(("first", "second", "code"), [("0", "0", 0), ("1", "0", 1), ("0", "3", 1), ("1", "2", 1)])
+def test_the_suite_passes_if_both_halves_do(tmp_path: Path, first: str, second: str, code: int) -> None:
+    run = halves(tmp_path, first, second)
+    said, _ = run.communicate(timeout=TIMEOUT_S)
+    assert run.returncode == code
+    assert ("tests failed" in said) == bool(code)
+    if code:
+        assert f"ended with {first} and" in said
+        assert f"with {second}" in said
+
+
+def test_ctrl_c_ends_both_halves_of_the_suite(tmp_path: Path) -> None:
+    run = halves(tmp_path, "wait", "wait")
+    while not ((tmp_path / "first").exists() and (tmp_path / "second").exists()):
+        time.sleep(0.01)
+    os.killpg(run.pid, signal.SIGINT)
+    run.communicate(timeout=TIMEOUT_S)
+    assert run.returncode == 1
+    assert (tmp_path / "first cleaned up").exists()
+    assert (tmp_path / "second cleaned up").exists()
