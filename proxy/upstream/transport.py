@@ -225,8 +225,11 @@ class UpstreamConnection:
         """A FIN, or over TLS a close_notify: the one clean end that an answer without a length has."""
         exchanger = self._exchanger
         if exchanger is not None:
-            self._parser.eof()
-            exchanger.received()
+            try:
+                self._parser.eof()
+                exchanger.received()
+            except Exception as error:
+                exchanger.broke(error)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -327,6 +327,34 @@ async def test_a_finished_request_is_answered_again_every_time_from_a_file(tmp_p
                 assert (answer.status, answer.get("idempotent-replayed")) == (200, replayed)
 
 
+@pytest.mark.parametrize("framing", ["length", "chunked", "close"])
+async def test_an_answer_that_cannot_be_kept_by_a_fault_of_ours_is_aborted_at_once_and_leaves_the_key_free(
+    framing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, faults = SqliteStore.put, [RuntimeError("of the store")]
+
+    def put_later(store: SqliteStore, *answer: Any) -> None:
+        if faults:
+            raise faults.pop()
+        put(store, *answer)
+
+    monkeypatch.setattr(SqliteStore, "put", put_later)
+    whole = {**FRAMINGS, "close": b"HTTP/1.1 200 OK\r\n\r\nok"}[framing]
+    store = {"path": str(tmp_path / "answers.db")}
+    async with (
+        raw_upstream(sends(whole, then="close")) as upstream,
+        edge(guarded(upstream.port, store=store)) as running,
+    ):
+        client = await running.connect()
+        await client.send(post())
+        received, ending = await client.rest()
+        assert received.startswith(b"HTTP/1.1 500") or ending == "rst"
+        assert not received.endswith(b"0\r\n\r\n")
+        for replayed in (None, "true"):
+            answer = await running.ask(post())
+            assert (answer.status, answer.body, answer.get("idempotent-replayed")) == (200, b"ok", replayed)
+
+
 async def test_one_that_is_still_carried_out_is_not_waited_for_with_a_file(tmp_path: Path) -> None:
     gate = Gate()
     store = {"path": str(tmp_path / "answers.db")}
