@@ -128,9 +128,10 @@ def attach(fd: int) -> Memory:
     """The view of a table that somebody else has created. Raises ValueError if it is none."""
     with mmap.mmap(fd, PAGE_BYTES, prot=mmap.PROT_READ) as head:
         words = struct.unpack_from("@16Q", head)
-    if words[MAGIC_AT] != MAGIC:
+    geometry = words[GEOMETRY_AT : GEOMETRY_AT + len(Geometry._fields)]
+    if words[MAGIC_AT] != MAGIC or 0 in geometry:  # 0: a bound of which the release that made it does not know
         raise ValueError(f"descriptor {fd} is no shared table of this release")
-    return Memory(fd, Layout(Geometry(*words[GEOMETRY_AT : GEOMETRY_AT + len(Geometry._fields)])))
+    return Memory(fd, Layout(Geometry(*geometry)))
 
 
 def byte_range(kind: int, start: int, length: int) -> bytes:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from proxy.build import BuildError, build_snapshot
 from proxy.cells import Cells
 from proxy.gcra import Terms
-from proxy.shared.layout import Geometry
+from proxy.shared.layout import GEOMETRY_AT, Geometry, Layout
 from proxy.shared.owner import SharedTableOwner
 from proxy.shared.table import SharedTable, TableFull
 from tests.proxy.make import proxy_config
@@ -103,3 +105,14 @@ def test_a_row_outlives_its_worker() -> None:
 def test_another_descriptor_is_refused() -> None:
     with open(__file__, "r+b") as file, pytest.raises(ValueError, match="is no shared table"):
         SharedTable.attached(file.fileno(), 0)
+
+
+def test_the_table_of_an_earlier_release_is_refused() -> None:
+    """As where the program is replaced under a supervisor that starts a worker then."""
+    owner = SharedTableOwner(SMALL)
+    layout = Layout(SMALL)
+    os.pwrite(owner.fd, bytes(16), 8 * (GEOMETRY_AT + Geometry._fields.index("journal")))
+    os.ftruncate(owner.fd, layout.answers.end)
+    with pytest.raises(ValueError, match="is no shared table of this release"):
+        SharedTable.attached(owner.fd, owner.enter())
+    owner.close()
