@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from engine.admission import Admission
+from engine.arbiter import IDLE_ALLOWANCE_S
 from engine.batching.ahead import Ahead, Gatherer, Gathers
 from engine.batching.batcher import Batcher
 from engine.batching.job import BatchJob, Runnable, WideRunnable, WrongResult
@@ -124,11 +125,12 @@ class BatchLane:
         return self._plan(now, allowance_s, math.inf, beside=False)
 
     def plan_beside(self, now: float, num_aloft: int) -> BatchStep | None:
-        """The same while ``num_aloft`` runs go on: an equal share of what waits for each that may begin now. A single
-        row alone has all cores."""
+        """The same while ``num_aloft`` runs go on: an equal share of what waits for each that may begin now, and no
+        more than end with a turn when all go on, as other lanes wait for them all. A single row alone has all
+        cores."""
         rows = self.batcher.num_rows
         share = math.ceil(rows / (self.width - num_aloft))
-        step = self._plan(now, math.inf, share, beside=num_aloft > 0 or rows > 1)
+        step = self._plan(now, IDLE_ALLOWANCE_S / self.width, share, beside=num_aloft > 0 or rows > 1)
         if step is not None and step.beside:
             self.aloft.add(step)
             for each in self.aloft:

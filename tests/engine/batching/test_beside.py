@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.arbiter import IDLE_ALLOWANCE_S
 from engine.batching.item import Item
 from engine.batching.job import BatchJob, WrongResult
 from engine.batching.lane import BatchLane
@@ -157,3 +158,19 @@ def test_a_run_took_what_it_had_of_cores_that_all_share(together: int, monkeypat
     for step in box.aloft:
         box.heard += step.finish()
     assert observed == pytest.approx([0.001] * together)
+
+
+def test_runs_beside_each_other_are_no_longer_than_a_turn() -> None:
+    """Whoever comes meanwhile for another model waits for them all, and each of them takes ``WIDTH`` times as long as
+    it would alone."""
+    box = Box()
+    lane = box.lane = BatchLane("m", box, BatchingSettings(64, 0.0, log="none"), clock=lambda: box.now)
+    for _ in range(10):
+        for rows in (1, 16):
+            lane.pace.observe(rows, 1, 0.1 + 0.01 * rows)
+    box.come([True] * 64 * WIDTH)
+    while box.turn():
+        pass
+    taken = [len(step.entries) for step in box.aloft]
+    assert len(taken) == WIDTH
+    assert all(rows > 1 and WIDTH * lane.pace.run_s(rows, 1) <= IDLE_ALLOWANCE_S for rows in taken)
