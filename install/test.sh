@@ -27,7 +27,7 @@ run_tests() {
 run_both_halves() {
     local python=$1 engine=(tests/engine tests/e2e tests/bench) log=$root/build/test-engine.log half first=0 second=0
     mkdir -p "$root/build"
-    env --default-signal=INT "$python" -m pytest "${engine[@]}" >"$log" 2>&1 &
+    (trap - INT && exec "$python" -m pytest "${engine[@]}") >"$log" 2>&1 &
     half=$!
     trap 'kill -INT "$half" 2>/dev/null || :' EXIT
     "$python" -m pytest "${engine[@]/#/--ignore=}" || first=$?

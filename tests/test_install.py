@@ -226,24 +226,18 @@ def halves(directory: Path, first: str, second: str) -> subprocess.Popen[str]:
         . "$1"
         run_both_halves ./python
     """
-    return subprocess.Popen(
-        [
-            "env",
-            "--default-signal=INT",
-            "bash",
-            "-euo",
-            "pipefail",
-            "-c",
-            script,
-            "bash",
-            str(ROOT / "install/test.sh"),
-        ],
-        cwd=directory,
-        env={**os.environ, "FIRST": first, "SECOND": second},
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # to be heard there, if it is ignored here
+    try:
+        return subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", script, "bash", str(ROOT / "install/test.sh")],
+            cwd=directory,
+            env={**os.environ, "FIRST": first, "SECOND": second},
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(("first", "second", "code"), [("0", "0", 0), ("1", "0", 1), ("0", "3", 1), ("1", "2", 1)])
