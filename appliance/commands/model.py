@@ -275,6 +275,9 @@ def _vectors(folder: ModelFolder, text: str, against: Path) -> Comparison:
     def compare(source: ModelFolder) -> tuple[dict[str, Any], list[str]]:
         if source.manifest.kind != "embedding" or source.embedding.dimensions != folder.embedding.dimensions:
             raise CommandError(f"{against} gives other vectors than {folder.name}; it is not its source")
+        takes = load_text_adapter(source)
+        if (takes.vocab_size, takes.max_tokens) != (adapter.vocab_size, adapter.max_tokens):
+            raise CommandError(f"{against} takes other texts than {folder.name}; it is not its source")
         result = measure(load_encoder(folder, threads=0), load_encoder(source, threads=0), adapter, rows)
         return {**result._asdict(), "least_like": lines[result.least_like]}, [
             f"{folder.name} on {result.texts} texts, against {against.name} in float32",

@@ -1,5 +1,6 @@
 """An embedding model against its source: cosines, neighbours, and the command that prints them."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from appliance import exit_codes
 from appliance.cli import run
 from engine.embedding_quality import compare
 from engine.importers.hugging_face import import_hugging_face
-from tests.engine.tiny_bert import write_bert_folder
+from tests.engine.tiny_bert import SHAPE, WORDS, make_tokenizer, make_weights, write_bert_folder
 
 
 def test_the_same_vectors_have_a_cosine_of_1_and_the_same_neighbours() -> None:
@@ -72,3 +73,23 @@ def test_a_source_that_is_none_is_refused(tmp_path: Path, capsys: pytest.Capture
     command = ["model", "quality", "tiny", "--dir", str(tmp_path / "models"), "--against", str(other)]
     assert run([*command, "--text", str(tmp_path / "text")]) != exit_codes.OK
     assert "is neither" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("smaller", [{"vocab_size": 12}, {"positions": 6}])
+def test_a_source_that_takes_less_text_is_another_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], smaller: dict[str, int]
+) -> None:
+    """Of as many dimensions, so nothing but the text tells them apart; its graph would fail on it."""
+    import_hugging_face(write_bert_folder(tmp_path / "source"), tmp_path / "models" / "tiny")
+    shape = dataclasses.replace(SHAPE, **smaller)
+    other = write_bert_folder(
+        tmp_path / "other",
+        weights=make_weights(shape),
+        vocab_size=shape.vocab_size,
+        max_position_embeddings=shape.positions,
+    )
+    make_tokenizer(WORDS[: shape.vocab_size]).save(str(other / "tokenizer.json"))
+    (tmp_path / "text").write_text("wheel\nhello water a b a b")
+    command = ["model", "quality", "tiny", "--dir", str(tmp_path / "models"), "--against", str(other)]
+    assert run([*command, "--text", str(tmp_path / "text")]) == exit_codes.FAILED
+    assert "it is not its source" in capsys.readouterr().err
