@@ -113,7 +113,7 @@ def _read_shape(config: Mapping[str, Any]) -> bert_graph.BertShape:
         raise ValueError(f"layer_norm_eps is {epsilon!r}, a small number is needed")
     shape = bert_graph.BertShape(
         vocab_size=_integer(config, "vocab_size"),
-        positions=_integer(config, "max_position_embeddings"),
+        positions=_integer(config, "max_position_embeddings", least=3),  # start, a token, end
         token_types=_integer(config, "type_vocab_size"),
         hidden=_integer(config, "hidden_size"),
         intermediate=_integer(config, "intermediate_size"),

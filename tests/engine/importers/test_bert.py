@@ -121,6 +121,7 @@ def test_names_may_begin_with_bert(tmp_path: Path) -> None:
         ({"num_hidden_layers": 3}, r"no floating-point tensor encoder\.layer\.2"),
         ({"vocab_size": 16}, "word_embeddings.weight has shape"),
         ({"vocab_size": 10}, "belongs to another model"),
+        ({"max_position_embeddings": 2}, "max_position_embeddings is 2"),  # reading texts for eight bits had no end
         ({"pad_token_id": -1}, "pad_token_id is -1"),
         ({"pad_token_id": 15}, "pad_token_id is 15"),
         ({"layer_norm_eps": "small"}, "small"),
