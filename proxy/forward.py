@@ -224,11 +224,11 @@ class Forward:
             finally:
                 self._let_go(relay, monotonic())
             end = relay.outcome or end
-        except ServerFull as error:
+        except ServerFull as full:
             # No fault of the server, and to ask the others is the pool's business, which avoids full ones.
-            message = f"The upstream {self._upstream.name} is full: {error}."
-            reply = refuse(self._x, Kind.CAPACITY, message, retry_after_s=error.retry_after_s, violated=(error.limit,))
-            end = End(_REFUSED, reply.status, str(error), reply)
+            message = f"The upstream {self._upstream.name} is full: {full}."
+            reply = refuse(self._x, Kind.CAPACITY, message, retry_after_s=full.retry_after_s, violated=(full.limit,))
+            end = End(_REFUSED, reply.status, str(full), reply)
         except ConnectFailed as error:
             end = End(_FAILED, 502, str(error), None, Failure.CONNECT)
         except TimeoutError:
@@ -322,8 +322,8 @@ class Forward:
         except (BodyBroken, TooLarge) as error:
             assert upload is not None
             relay.refuse_body(*upload.refused(error))
-        except Exception as error:
-            relay.broke(error)
+        except Exception as fault:
+            relay.broke(fault)
         return relay
 
     def _hold(self, now: float) -> Hold:

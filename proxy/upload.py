@@ -69,9 +69,9 @@ class Upload:
             relay.uploading = False
         except (BodyBroken, TooLarge) as error:
             relay.refuse_body(*self.refused(error))
-        except Exception as error:
+        except Exception as fault:
             if relay.outcome is None:  # else it is over: who left can be read from no more
-                relay.broke(error)
+                relay.broke(fault)
 
     def refused(self, error: BodyBroken | TooLarge) -> tuple[Ending, Reply]:
         """How an exchange ends whose body cannot be sent."""

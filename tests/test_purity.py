@@ -302,3 +302,19 @@ def test_compiled_code_awaits_nothing_while_it_handles_an_exception() -> None:
         if isinstance(awaited, ast.Await)
     ]
     assert not offences
+
+
+def test_compiled_code_gives_exceptions_of_different_types_different_names() -> None:
+    """mypyc takes all of one name in a function for the type of the first: another one is a TypeError, and whoever
+    waited for what is done about it waits on."""
+    offences = []
+    for name in re.findall(r'"(proxy/[\w/]+\.py)"', (ROOT / "setup.py").read_text()):
+        for function in ast.walk(ast.parse((ROOT / name).read_text())):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                types: dict[str, str] = {}
+                for handler in ast.walk(function):
+                    if isinstance(handler, ast.ExceptHandler) and handler.name and handler.type:
+                        spelt = ast.unparse(handler.type)
+                        if types.setdefault(handler.name, spelt) != spelt:
+                            offences.append(f"{name}:{handler.lineno}")
+    assert not offences

@@ -192,14 +192,14 @@ class Server:
                         if not self._comes_back:
                             raise
                     await asyncio.sleep(_REPLACED_S)
-        except Unresolved as error:
-            raise ConnectFailed(str(error)) from None
+        except Unresolved as unknown:
+            raise ConnectFailed(str(unknown)) from None
         except TimeoutError:
             raise ConnectFailed(f"no connection within {timeout_s:g} s") from None
-        except ssl.SSLCertVerificationError as error:
-            raise ConnectFailed(f"its certificate is not accepted: {error.verify_message}") from None
-        except ssl.SSLError as error:
-            raise ConnectFailed(f"the TLS handshake failed: {error.reason or error}") from None
+        except ssl.SSLCertVerificationError as untrusted:
+            raise ConnectFailed(f"its certificate is not accepted: {untrusted.verify_message}") from None
+        except ssl.SSLError as refused:
+            raise ConnectFailed(f"the TLS handshake failed: {refused.reason or refused}") from None
         except OSError as error:
             raise ConnectFailed(error.strerror or str(error) or type(error).__name__) from None
 

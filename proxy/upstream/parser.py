@@ -110,8 +110,8 @@ class ResponseParser:
             self._quiet_bytes += len(data)
             try:
                 parser.feed_data(data)
-            except httptools.HttpParserCallbackError as error:
-                raise error.__context__ or error from None
+            except httptools.HttpParserCallbackError as raised:
+                raise raised.__context__ or raised from None
             except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
                 if self._switched is not None and isinstance(error, httptools.HttpParserUpgrade):
                     self._switch(self._switched, bytes(data[error.args[0] :]))

@@ -218,8 +218,8 @@ class UpstreamConnection:
         except ProtocolError as error:
             self.abort()
             exchanger.failed(Failure.PROTOCOL, str(error))
-        except Exception as error:
-            exchanger.broke(error)
+        except Exception as fault:
+            exchanger.broke(fault)
 
     def eof_received(self) -> bool:
         """A FIN, or over TLS a close_notify: the one clean end that an answer without a length has."""
@@ -267,9 +267,9 @@ class UpstreamConnection:
         except ProtocolError as error:
             self._exchanger = None
             exchanger.failed(Failure.PROTOCOL, str(error))
-        except Exception as error:
+        except Exception as fault:
             self._exchanger = None
-            exchanger.broke(error)
+            exchanger.broke(fault)
         if self._parser.complete:
             exchanger.received()
 
